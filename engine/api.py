@@ -1,0 +1,133 @@
+"""The interface of the engine: all that serve_app and bench see of it. Imports without torch."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, nearest
+from engine.errors import (
+    ConfigError,
+    ContextTooLong,
+    EngineDeadError,
+    EngineError,
+    InvalidRequest,
+    QueueFull,
+    RequestError,
+    RequestTooLarge,
+)
+from engine.model.hub import ResolvedModel
+from engine.model.hub import resolve as resolve_model
+from engine.outputs import Continuation, EngineStats, Histogram, RequestOutput, TokenLogprobs
+from engine.request import FinishReason, GenerationRequest
+from engine.sampling.params import SamplingParams
+from engine.streams import RequestStreams
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "ConfigError",
+    "ContextTooLong",
+    "Continuation",
+    "Engine",
+    "EngineConfig",
+    "EngineDeadError",
+    "EngineError",
+    "EngineStats",
+    "FinishReason",
+    "GenerationRequest",
+    "Histogram",
+    "InvalidRequest",
+    "KVCacheConfig",
+    "PreflightReport",
+    "QueueFull",
+    "RequestError",
+    "RequestOutput",
+    "RequestStreams",
+    "RequestTooLarge",
+    "ResolvedModel",
+    "SamplingParams",
+    "SchedulerConfig",
+    "TokenLogprobs",
+    "Tokenizer",
+    "create_engine",
+    "load_tokenizer",
+    "nearest",
+    "preflight",
+    "resolve_model",
+]
+
+
+class Engine(Protocol):
+    """One model on one device, serving many requests at once."""
+
+    async def start(self) -> None:
+        """Load the model and begin stepping. Raises ConfigError with the cause."""
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
+        """Outputs of `request`; consecutive ones come merged when the consumer is slower than the engine.
+
+        Raises RequestError before the first output if the request is refused, EngineDeadError if the engine dies.
+        Closing the iterator early aborts the request.
+        """
+
+    def steps(self) -> AsyncIterator[tuple[RequestOutput, ...]]:
+        """The outputs of ALL requests submitted with `submit`, as one multiplexed stream for one consumer.
+
+        An item holds at most one output per request; an empty one is a heartbeat, sent at least every 0.5 s.
+        Raises EngineDeadError when the engine dies; ends after shutdown.
+        """
+
+    async def submit(self, request: GenerationRequest) -> None:
+        """Accept `request`; its outputs come through `steps`. Raises RequestError if it is refused."""
+
+    async def abort(self, request_id: str) -> None:
+        """End the request, wherever it is; its last output has FinishReason.ABORT. Unknown ids are ignored."""
+
+    def stats(self) -> EngineStats:
+        """A snapshot of cached values; never waits for a step."""
+
+    async def check_health(self) -> None:
+        """Raises EngineDeadError with the cause if the engine is dead or its step loop stuck."""
+
+    async def drain(self) -> list[Continuation]:
+        """Stop accepting, end what is unfinished, and return it as resumable values."""
+
+    async def shutdown(self) -> None:
+        """Stop the step thread and free the model; unfinished requests end with FinishReason.ABORT."""
+
+
+def create_engine(config: EngineConfig) -> Engine:
+    """An engine for `config`, not started yet. Imports torch only now."""
+    from engine.async_engine import AsyncEngine
+
+    return AsyncEngine(config)
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightReport:
+    """What an engine would be, found out before any weight is read. Sizes in bytes."""
+
+    model_name: str
+    device: str
+    dtype: str
+    max_model_len: int                     # tokens
+    weights_bytes: int
+    activation_bytes: int
+    kv_bytes: int
+    kv_capacity_tokens: int
+
+
+def preflight(config: EngineConfig) -> PreflightReport:
+    """Plan the engine of `config` without loading it. Raises ConfigError, naming the field. Imports torch only now."""
+    from engine.build import plan_engine
+
+    plan = plan_engine(config)
+    return PreflightReport(
+        model_name=plan.description.resolved.name,
+        device=str(plan.device),
+        dtype=plan.description.dtypes.weights,
+        max_model_len=plan.description.max_model_len,
+        weights_bytes=plan.memory.weight_bytes,
+        activation_bytes=plan.memory.working_bytes,
+        kv_bytes=plan.memory.kv_bytes,
+        kv_capacity_tokens=plan.memory.capacity_tokens,
+    )

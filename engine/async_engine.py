@@ -1,0 +1,242 @@
+"""AsyncEngine: EngineCore on a thread of its own, with asyncio on this side and plain method calls on that side."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.errors import EngineDeadError, EngineError
+from engine.outputs import Continuation, EngineStats, RequestOutput
+from engine.request import GenerationRequest
+from engine.streams import RequestStreams
+
+IDLE_WAIT_S = 0.25            # an idle loop comes round this often, so that its heartbeat stays fresh
+HEARTBEAT_S = 0.5             # `steps` yields an empty item at least this often
+JOIN_TIMEOUT_S = 30.0
+
+
+class AsyncEngine:
+    """The Engine of `engine.api`.
+
+    Commands travel to the step thread in a deque and are carried out between two steps; outputs travel back by
+    `call_soon_threadsafe`. The thread alone touches EngineCore, so the core needs no locks.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        build: Callable[[EngineConfig], EngineCore] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._build = build or _build_core
+        self._clock = clock
+        self._core: EngineCore | None = None
+        self._thread: threading.Thread | None = None
+        self._commands: deque[tuple[Callable[[EngineCore], Any], asyncio.Future[Any]]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._draining = False
+        self._ended = False                            # the step thread has said its last word
+        self._dead: EngineDeadError | None = None
+        self._heartbeat_s = clock()
+        self._is_stepping = False
+        self._streams = RequestStreams()
+        self._submitted: set[str] = set()              # live requests whose outputs go through `steps`
+        self._outbox: dict[str, RequestOutput] = {}    # request_id -> merged outputs `steps` has not yielded yet
+        self._outbox_filled = asyncio.Event()
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._core = await asyncio.to_thread(self._build, self._config)
+        self._heartbeat_s = self._clock()
+        self._thread = threading.Thread(target=self._run, args=(self._core,), name="engine-step", daemon=True)
+        self._thread.start()
+
+    async def submit(self, request: GenerationRequest) -> None:
+        self._submitted.add(request.request_id)
+        try:
+            await self._accept(request)
+        except BaseException:
+            self._submitted.discard(request.request_id)
+            raise
+
+    async def steps(self) -> AsyncIterator[tuple[RequestOutput, ...]]:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._outbox_filled.wait(), HEARTBEAT_S)
+            self._outbox_filled.clear()
+            outputs, self._outbox = tuple(self._outbox.values()), {}
+            yield outputs
+            if self._dead:
+                raise self._dead
+            if self._ended and not self._outbox:
+                return
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
+        outputs = self._streams.open(request.request_id)
+        finished = False
+        try:
+            await self._accept(request)
+            async for output in outputs:
+                finished = output.is_finished
+                yield output
+        finally:
+            self._streams.close(request.request_id)
+            if not finished:
+                self._post_abort(request.request_id)
+
+    async def abort(self, request_id: str) -> None:
+        self._post_abort(request_id)
+
+    def stats(self) -> EngineStats:
+        if self._core is None:
+            return EngineStats()
+        age_s = self._clock() - self._heartbeat_s
+        return replace(self._core.stats(), heartbeat_age_s=age_s, is_stepping=self._is_stepping)
+
+    async def check_health(self) -> None:
+        if self._dead:
+            raise self._dead
+        if self._thread is None or not self._thread.is_alive():
+            raise EngineDeadError("the step thread is not running")
+        age_s = self._clock() - self._heartbeat_s
+        if age_s > self._config.step_timeout_s:
+            doing = "one step has run" if self._is_stepping else "the step loop has been silent"
+            raise EngineDeadError(f"{doing} for {age_s:.0f} s; step_timeout_s is {self._config.step_timeout_s:g}")
+
+    async def drain(self) -> list[Continuation]:
+        self._draining = True
+        continuations: list[Continuation] = await self._call(EngineCore.drain)
+        return continuations
+
+    async def shutdown(self) -> None:
+        if self._thread is None or self._stopping:
+            return
+        self._draining = self._stopping = True
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, JOIN_TIMEOUT_S)
+
+    # ------------------------------------------------------------------ between the event loop and the step thread
+
+    async def _accept(self, request: GenerationRequest) -> None:
+        if self._draining:
+            raise EngineDeadError("the engine is shutting down")
+        await self._call(lambda core: core.add_request(request))
+
+    def _post_abort(self, request_id: str) -> None:
+        if self._dead is None and self._thread is not None:
+            self._post(lambda core: core.abort(request_id), self._loop.create_future())
+
+    async def _call(self, command: Callable[[EngineCore], Any]) -> Any:
+        if self._dead:
+            raise self._dead
+        if self._thread is None or self._stopping:
+            raise EngineDeadError("the engine is not running")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._post(command, future)
+        return await future
+
+    def _post(self, command: Callable[[EngineCore], Any], future: "asyncio.Future[Any]") -> None:
+        self._commands.append((command, future))
+        self._wake.set()
+
+    def _deliver(self, outputs: Iterable[RequestOutput]) -> None:
+        for output in outputs:
+            request_id = output.request_id
+            if request_id not in self._submitted:
+                self._streams.deliver((output,))
+                continue
+            earlier = self._outbox.get(request_id)
+            self._outbox[request_id] = output if earlier is None else earlier.then(output)
+            if output.is_finished:
+                self._submitted.discard(request_id)
+        if self._outbox:
+            self._outbox_filled.set()
+
+    def _fail(self, error: EngineDeadError) -> None:
+        self._dead = error
+        self._streams.fail(error)
+        self._settle_commands(error)
+        self._outbox_filled.set()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._settle_commands(EngineDeadError("the engine is shutting down"))
+        self._outbox_filled.set()
+
+    def _settle_commands(self, error: EngineError) -> None:
+        while self._commands:
+            _, future = self._commands.popleft()
+            _settle(future, None, error)
+
+    # ------------------------------------------------------------------------------------------- on the step thread
+
+    def _run(self, core: EngineCore) -> None:
+        try:
+            is_checked = False
+            while not self._stopping:
+                self._heartbeat_s = self._clock()
+                self._wake.clear()
+                self._carry_out_commands(core)
+                if core.has_work:
+                    is_checked = False
+                    self._is_stepping = True
+                    outputs = core.step()
+                    self._is_stepping = False
+                    if outputs:
+                        self._to_loop(self._deliver, outputs)
+                elif not self._commands:
+                    if not is_checked:
+                        core.check_integrity()
+                        is_checked = True
+                    self._wake.wait(IDLE_WAIT_S)
+            self._to_loop(self._deliver, core.abort_all())
+            self._to_loop(self._end)
+        except BaseException as error:
+            # Whatever broke the loop broke every request in it: the engine dies as a whole, never by halves.
+            core.report_death(error)
+            cause = f"the engine's step loop failed: {type(error).__name__}: {error}"
+            self._to_loop(self._fail, EngineDeadError(cause))
+
+    def _carry_out_commands(self, core: EngineCore) -> None:
+        while self._commands:
+            command, future = self._commands.popleft()
+            result, refusal = None, None
+            try:
+                result = command(core)
+            except EngineError as error:
+                refusal = error
+            outputs = core.take_outputs()
+            if outputs:
+                self._to_loop(self._deliver, outputs)
+            self._to_loop(_settle, future, result, refusal)
+
+    def _to_loop(self, callback: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:
+            self._stopping = True                      # the loop is closed: nobody is left to serve
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+        future.exception()                             # an abort's future has no reader; that is not a fault
+    else:
+        future.set_result(result)
+
+
+def _build_core(config: EngineConfig) -> EngineCore:
+    from engine.build import build_core
+
+    return build_core(config)

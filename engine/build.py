@@ -1,0 +1,114 @@
+"""Builds an engine from its configuration: device, model, memory plan, scheduler, runner, in that order."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from engine.config import EngineConfig, SchedulerConfig
+from engine.core import EngineCore
+from engine.device import DeviceDefaults, device_defaults, resolve_device, use_threads
+from engine.kv_cache.manager import KVCacheManager
+from engine.kv_cache.tensors import KVCacheTensors
+from engine.model.capacity import MemoryPlan, free_memory_bytes, plan_memory
+from engine.model.description import ModelDescription, describe_model
+from engine.model.hub import resolve
+from engine.model.loader import load_described
+from engine.model.spec import ModelSpec
+from engine.request import GenerationRequest
+from engine.runner import ModelRunner
+from engine.scheduling.base import Scheduler
+from engine.scheduling.policies import policy_class
+from engine.scheduling.policy import Limits, Policy
+from engine.text.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """What will be built, decided before any weight is read."""
+
+    description: ModelDescription
+    policy: Policy
+    limits: Limits
+    memory: MemoryPlan
+
+    @property
+    def device(self) -> torch.device:
+        return self.description.device
+
+
+def plan_engine(config: EngineConfig) -> EnginePlan:
+    """Raises ConfigError, naming the field, if the engine cannot run here as configured."""
+    device = resolve_device(config)
+    defaults = device_defaults(device)
+    description = describe_model(resolve(config.model), config, str(device))
+    policy, limits = _build_policy(config.scheduler, defaults)
+    memory = plan_memory(
+        description,
+        config.kv_cache,
+        block_size=config.kv_cache.block_size or policy.default_block_size or defaults.block_size,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        free_bytes=free_memory_bytes(str(device)),
+        max_kv_bytes=defaults.max_kv_bytes,
+    )
+    return EnginePlan(description, policy, limits, memory)
+
+
+def build_core(config: EngineConfig) -> EngineCore:
+    """Load the model and build the engine around it. Raises ConfigError."""
+    use_threads(config)
+    torch.manual_seed(config.seed)
+    plan = plan_engine(config)
+    description, memory, device = plan.description, plan.memory, plan.device
+    tokenizer = load_tokenizer(description.resolved.path, trust_remote_code=config.trust_remote_code)
+    model = load_described(description, num_valid_tokens=tokenizer.vocab_size)
+    vocab_size = min(model.spec.vocab_size, tokenizer.vocab_size)
+    eos_token_ids = model.eos_token_ids | tokenizer.eos_token_ids
+    clock = time.monotonic
+    kv = KVCacheManager(
+        memory.num_blocks,
+        memory.block_size,
+        prefix_caching=config.kv_cache.prefix_caching,
+        salt=partial(prefix_salt, model.spec),
+    )
+    runner = ModelRunner(
+        model.decoder,
+        KVCacheTensors.allocate(
+            model.spec, memory.num_blocks, memory.block_size, description.dtypes.kv_cache, device
+        ),
+        max_num_seqs=plan.limits.max_num_seqs,
+        max_model_len=description.max_model_len,
+        eos_token_ids=eos_token_ids,
+        vocab_size=vocab_size,
+        device=device,
+        clock=clock,
+    )
+    return EngineCore(
+        Scheduler(plan.policy, kv, max_model_len=description.max_model_len, clock=clock),
+        runner,
+        tokenizer,
+        model_name=description.resolved.name,
+        vocab_size=vocab_size,
+        eos_token_ids=eos_token_ids,
+        max_num_waiting=config.max_num_waiting,
+        clock=clock,
+    )
+
+
+def prefix_salt(spec: ModelSpec, generation: GenerationRequest) -> str:
+    """Sequences share cached prefixes under one salt: where rotations depend on the length, only equal lengths do."""
+    shared_length = spec.rope_shared_length
+    num_prompt_tokens = len(generation.prompt_token_ids)
+    return "" if shared_length is None or num_prompt_tokens <= shared_length else str(num_prompt_tokens)
+
+
+def _build_policy(config: SchedulerConfig, defaults: DeviceDefaults) -> tuple[Policy, Limits]:
+    """The policy, and the step limits that it keeps: its own where the configuration sets them."""
+    kind = policy_class(config.policy)
+    limits = Limits(
+        config.parameters.get("max_num_batched_tokens") or defaults.limits.max_num_batched_tokens,
+        config.parameters.get("max_num_seqs") or defaults.limits.max_num_seqs,
+    )
+    return kind(kind.Parameters.model_validate(config.parameters), limits), limits

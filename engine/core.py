@@ -1,0 +1,188 @@
+"""EngineCore: the step loop's body. schedule -> execute -> update, and every accepted request ends exactly once."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from engine.errors import InvalidRequest, QueueFull
+from engine.metrics import EngineMetrics
+from engine.outputs import Continuation, EngineStats, RequestOutput, TokenLogprobs
+from engine.request import FinishReason, GenerationRequest, Request
+from engine.response import Ending, Response
+from engine.scheduling.base import Scheduler
+from engine.scheduling.plan import StepPlan, StepResult
+from engine.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What carries out a plan: tensors in service (`engine.runner`), a cost model in simulation."""
+
+    def execute(self, plan: StepPlan) -> StepResult: ...
+
+
+class EngineCore:
+    """One engine without threads: call `step` while `has_work`.
+
+    Single-threaded by contract; AsyncEngine's step thread is the only caller in service.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        *,
+        model_name: str,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        max_num_waiting: int,
+        clock: Callable[[], float],
+        check_every_step: bool = False,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self._model_name = model_name
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+        self._max_num_waiting = max_num_waiting
+        self._clock = clock
+        self._check_every_step = check_every_step
+        self._responses: dict[str, Response] = {}      # request_id -> what has been said to the client
+        self._outputs: list[RequestOutput] = []        # said since the last step, by aborts
+        self._metrics = EngineMetrics()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._responses)
+
+    def add_request(self, generation: GenerationRequest) -> None:
+        """Accept `generation`. Raises RequestError if it can never be served, or not now."""
+        if generation.request_id in self._responses:
+            raise InvalidRequest(f"request id {generation.request_id!r} is in use", param="request_id")
+        if not generation.prompt_token_ids:
+            raise InvalidRequest("the prompt is empty", param="prompt")
+        self._check_vocabulary("prompt", generation.prompt_token_ids)
+        self._check_vocabulary("logit_bias", generation.sampling.logit_bias)
+        if len(self._scheduler.waiting) >= self._max_num_waiting:
+            raise QueueFull(f"{self._max_num_waiting} requests are waiting already; try again later")
+        self._scheduler.add(Request(generation, arrival_time_s=self._clock()))
+        self._responses[generation.request_id] = Response(generation, self._tokenizer, self._eos_token_ids)
+
+    def abort(self, request_id: str) -> None:
+        """End the request, at whatever stage it is. Unknown and finished ids are ignored: aborts race with ends."""
+        if request_id in self._responses:
+            self._outputs.append(self._finish(request_id, Ending(FinishReason.ABORT)))
+
+    def abort_all(self) -> list[RequestOutput]:
+        for request_id in tuple(self._responses):
+            self.abort(request_id)
+        return self.take_outputs()
+
+    def drain(self) -> list[Continuation]:
+        """End all unfinished requests and return them as values that any engine can resume."""
+        continuations = [
+            Continuation(response.resumable(self._scheduler.requests[request_id].token_ids))
+            for request_id, response in self._responses.items()
+        ]
+        self._outputs += self.abort_all()
+        return continuations
+
+    def take_outputs(self) -> list[RequestOutput]:
+        """Outputs not returned by a step: last words of requests aborted between steps."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def step(self) -> list[RequestOutput]:
+        """Compute one step and return what its requests gained."""
+        begun_s = self._clock()
+        plan = self._scheduler.schedule()
+        scheduled_s = self._clock()
+        result = self._runner.execute(plan)
+        executed_s = self._clock()
+        outputs = self.take_outputs() + self._update(plan, result, executed_s)
+        if self._check_every_step:
+            self.check_integrity()
+        self._metrics.num_steps += 1
+        times = self._metrics.step_time_s
+        times["schedule"] += scheduled_s - begun_s
+        times["output"] += self._clock() - executed_s
+        for part, duration_s in result.times_s.items():
+            times[part] += duration_s
+        return outputs
+
+    def check_integrity(self) -> None:
+        self._scheduler.check_integrity()
+
+    def report_death(self, error: BaseException) -> None:
+        log.error("engine died in a step of %d requests", len(self._responses), exc_info=error)
+
+    def stats(self) -> EngineStats:
+        """A snapshot; safe to call from another thread, since it only reads whole values."""
+        scheduler, metrics = self._scheduler, self._metrics
+        kv = scheduler.kv
+        return EngineStats(
+            model=self._model_name,
+            num_requests_running=len(scheduler.running),
+            num_requests_waiting=len(scheduler.waiting),
+            num_tokens_waiting=scheduler.num_uncomputed_tokens,
+            kv_blocks_total=kv.num_blocks,
+            kv_blocks_used=kv.num_used_blocks,
+            kv_blocks_cached=kv.num_cached_blocks,
+            kv_capacity_tokens=kv.capacity_tokens,
+            max_model_len=scheduler.max_model_len,
+            num_preemptions=scheduler.num_preemptions,
+            num_prompt_tokens=metrics.num_prompt_tokens,
+            num_generated_tokens=metrics.num_generated_tokens,
+            prefix_cache_queries=scheduler.prefix_cache_queries,
+            prefix_cache_hits=scheduler.prefix_cache_hits,
+            num_finished=dict(metrics.num_finished),
+            num_steps=metrics.num_steps,
+            step_time_s=dict(metrics.step_time_s),
+            ttft_s=metrics.ttft_s.snapshot(),
+            itl_s=metrics.itl_s.snapshot(),
+            e2el_s=metrics.e2el_s.snapshot(),
+            queue_time_s=metrics.queue_time_s.snapshot(),
+        )
+
+    def _check_vocabulary(self, param: str, token_ids: Iterable[int]) -> None:
+        for token_id in token_ids:
+            if not 0 <= token_id < self._vocab_size:
+                raise InvalidRequest(f"token id {token_id} is not in [0, {self._vocab_size})", param=param)
+
+    # ---------------------------------------------------------------------------------------------------- update
+
+    def _update(self, plan: StepPlan, result: StepResult, now_s: float) -> list[RequestOutput]:
+        for request_id, prompt_logprobs in result.prompt_logprobs.items():
+            self._responses[request_id].add_prompt_logprobs(plan.start[request_id] + 1, prompt_logprobs)
+        outputs = [
+            self._finish(request_id, Ending(FinishReason.ERROR, error=error))
+            for request_id, error in result.errors.items()
+        ]
+        requests = self._scheduler.requests
+        sampled = {i: token_id for i, token_id in result.sampled.items() if requests[i].max_tokens > 0}
+        for request_id in [i for i in result.sampled if i not in sampled]:    # prompts that were only to be scored
+            outputs.append(self._finish(request_id, Ending(FinishReason.LENGTH)))
+        self._scheduler.update(plan, sampled)
+        for request_id, token_id in sampled.items():
+            outputs.append(self._token(request_id, token_id, result.logprobs.get(request_id), now_s))
+        return outputs
+
+    def _token(self, request_id: str, token_id: int, logprobs: TokenLogprobs | None, now_s: float) -> RequestOutput:
+        request, response = self._scheduler.requests[request_id], self._responses[request_id]
+        self._metrics.token_sampled(request, now_s)
+        gained, ending = response.push(token_id, logprobs)
+        if ending is None and (request.num_output_tokens >= request.max_tokens or self._scheduler.is_at_limit(request)):
+            ending = Ending(FinishReason.LENGTH)
+        if ending is None:
+            return response.output(request, gained)
+        return self._finish(request_id, ending, gained)
+
+    def _finish(self, request_id: str, ending: Ending, gained: str = "") -> RequestOutput:
+        response = self._responses.pop(request_id)
+        request = self._scheduler.requests[request_id]
+        self._scheduler.finish(request_id, ending.reason)
+        self._metrics.request_finished(request, self._clock())
+        return response.last_output(request, ending, gained)

@@ -1,0 +1,97 @@
+"""A request: the frozen value a client hands in, and the state that the scheduler keeps of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.sampling.params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"          # end of sequence, a stop token or a stop string
+    LENGTH = "length"      # max_tokens, the context or the KV pool was reached
+    ABORT = "abort"        # the client went away or asked for it
+    ERROR = "error"        # this request failed; the output's `error` says why
+
+
+class RequestStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One sequence to generate. A request for n choices is n of these, alike but for `request_id` and `choice`."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    choice: int = 0                                # index among a client's n choices; part of the random key
+    priority: int = 0                              # lower first
+    tenant: str | None = None
+    resume_token_ids: tuple[int, ...] = ()         # output already generated elsewhere; not sent out again
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """The scheduler's own state of one request. Only scheduling and core change it.
+
+    token_ids    [0, num_prompt_tokens) prompt, then output
+                 |------ num_computed_tokens ------|-- scheduled this step --|-- still to compute --|
+                 0                                                                        num_tokens
+    """
+
+    generation: GenerationRequest
+    arrival_time_s: float
+    token_ids: list[int] = field(default_factory=list)   # prompt + output so far
+    num_computed_tokens: int = 0                   # tokens whose K/V are in the cache
+    num_cached_tokens: int = 0                     # of those, found in the prefix cache at first admission
+    status: RequestStatus = RequestStatus.WAITING
+    num_preemptions: int = 0
+    first_scheduled_time_s: float | None = None
+    first_token_time_s: float | None = None
+    last_token_time_s: float | None = None
+    finish_reason: FinishReason | None = None
+    arrival_index: int = 0                         # order of arrival at the scheduler, ties in time resolved
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            self.token_ids = [*self.generation.prompt_token_ids, *self.generation.resume_token_ids]
+
+    @property
+    def request_id(self) -> str:
+        return self.generation.request_id
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.generation.sampling
+
+    @property
+    def priority(self) -> int:
+        return self.generation.priority
+
+    @property
+    def max_tokens(self) -> int:
+        return self.generation.sampling.max_tokens
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.generation.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Tokens to compute before the next one can be sampled; 1 for a request that is decoding."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status is RequestStatus.FINISHED

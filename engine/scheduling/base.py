@@ -1,0 +1,200 @@
+"""Scheduler: the bookkeeping of the step loop. What each step computes, its policy decides."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from engine.errors import ContextTooLong, IntegrityError, InvalidRequest, RequestTooLarge
+from engine.kv_cache.manager import KVCacheManager
+from engine.request import FinishReason, Request, RequestStatus
+from engine.scheduling.plan import StepPlan
+from engine.scheduling.policy import Policy
+from engine.scheduling.queues import RunningQueue, WaitingQueue
+from engine.scheduling.step_builder import StepBuilder
+
+
+class Scheduler:
+    """All unfinished requests, from `add` to `finish`, and the plan of each step.
+
+        add ──> waiting ──admitted──> running ──finish──> gone
+                   └──────<──preempted────┘
+
+    Stopping is the caller's decision, with one duty: a request that `is_at_limit` after an update must be finished
+    (FinishReason.LENGTH), for neither cache nor context can take its next token. All other requests of an update
+    may go on, however small the pool: the first in line can always have the blocks of all who run behind it.
+    """
+
+    def __init__(
+        self, policy: Policy, kv: KVCacheManager, *, max_model_len: int, clock: Callable[[], float]
+    ) -> None:
+        self.policy = policy
+        self.kv = kv
+        self.requests: dict[str, Request] = {}                 # request_id -> every unfinished request
+        self.waiting = WaitingQueue()
+        self.running = RunningQueue()
+        self.num_uncomputed_tokens = 0                         # of all requests together: the load
+        self.num_preemptions = 0
+        self.prefix_cache_queries = 0                          # tokens looked up when requests first started
+        self.prefix_cache_hits = 0                             # of those, tokens found
+        self.max_model_len = max_model_len
+        self.max_num_tokens = min(max_model_len, kv.capacity_tokens + 1)    # the last one sampled needs no slot
+        self._clock = clock
+        self._seats: dict[str, Request] = {}                   # see Policy.keeps_seats
+        self._num_added = 0
+        self._known_to_runner: set[str] = set()
+        self._finished: list[str] = []                         # known to the runner, which must be told
+
+    def add(self, request: Request) -> None:
+        """Queues `request`. One that could never run is refused with a RequestError, and delays nobody."""
+        num_tokens = request.num_tokens
+        if request.request_id in self.requests or request.request_id in self._seats:
+            raise InvalidRequest(f"a request '{request.request_id}' is already here", param="request_id")
+        if num_tokens == 0:
+            raise InvalidRequest("the prompt has no tokens", param="prompt")
+        if num_tokens + 1 > self.max_model_len:
+            raise ContextTooLong(
+                f"the prompt has {num_tokens} tokens, which leave no room for an output token;"
+                f" the model's context is {self.max_model_len} tokens",
+                param="prompt",
+            )
+        if num_tokens + 1 > self.kv.capacity_tokens:
+            raise RequestTooLarge(
+                f"the prompt has {num_tokens} tokens, which leave no room for an output token;"
+                f" the KV cache holds {self.kv.capacity_tokens} tokens in all",
+                param="prompt",
+            )
+        request.arrival_index = self._num_added
+        self._num_added += 1
+        self.requests[request.request_id] = request
+        self.waiting.append(request)
+        self.num_uncomputed_tokens += num_tokens
+
+    def schedule(self) -> StepPlan:
+        """The next step, as the policy wants it. Empty (`num_tokens` 0) when there is nothing to compute.
+
+        An empty plan carries no news and need not reach the runner; `finished` waits for the next one that is not.
+        An id may be in both `finished` and `new`, if a client uses it again: the runner forgets before it learns.
+        """
+        step = StepBuilder(
+            self.waiting,
+            self.running,
+            self._seats,
+            self.kv,
+            max_num_slots=min(self.max_model_len, self.kv.capacity_tokens),
+            now_s=self._clock(),
+        )
+        self.policy.plan(step)
+        self._move_requests(step)
+        if not step.num_scheduled_tokens:
+            return StepPlan(num_scheduled_tokens={}, start={}, block_tables={})
+        known = self._known_to_runner
+        preempted = tuple(request.request_id for request in step.preempted if request.request_id in known)
+        new = {
+            request_id: (self.requests[request_id].generation, tuple(self.requests[request_id].token_ids))
+            for request_id in step.num_scheduled_tokens
+            if request_id not in known
+        }
+        known.update(new)
+        finished, self._finished = self._finished, []
+        return StepPlan(
+            num_scheduled_tokens=step.num_scheduled_tokens,
+            start=step.start,
+            block_tables=step.block_tables,
+            sampling=tuple(step.sampling),
+            new=new,
+            padding=step.padding,
+            preempted=preempted,
+            finished=tuple(finished),
+        )
+
+    def _move_requests(self, step: StepBuilder) -> None:
+        for request in step.admitted:
+            self.waiting.remove(request)
+            self.running.add(request)
+            self.num_uncomputed_tokens -= request.num_computed_tokens
+            if request.first_scheduled_time_s is None:
+                request.first_scheduled_time_s = step.now_s
+                request.num_cached_tokens = request.num_computed_tokens
+                self.prefix_cache_queries += request.num_tokens
+                self.prefix_cache_hits += request.num_cached_tokens
+        for request in step.preempted:                         # after the admitted: one may be both
+            self.running.remove(request)
+            self.waiting.push_front(request)
+            self.num_uncomputed_tokens += request.num_computed_tokens
+            self.num_preemptions += 1
+            request.num_computed_tokens = 0
+            request.num_preemptions += 1
+
+    def update(self, plan: StepPlan, sampled: Mapping[str, int]) -> None:
+        """Books what `plan` has computed: K/V of the scheduled tokens, and one new token for each that sampled.
+
+        Requests finished since `schedule` are passed over, and so are those of `plan.sampling` that are not in
+        `sampled`. One whose row failed must be finished before, or its K/V would enter the prefix cache.
+        """
+        for request_id, num_tokens in plan.num_scheduled_tokens.items():
+            request = self.requests.get(request_id)
+            if request is None or request.status is not RequestStatus.RUNNING:    # finished; its id may be in use again
+                continue
+            num_computed = request.num_computed_tokens + num_tokens
+            if num_computed == len(request.token_ids):
+                if request_id not in sampled:
+                    continue
+                request.token_ids.append(sampled[request_id])
+                self.num_uncomputed_tokens += 1
+            request.num_computed_tokens = num_computed
+            self.num_uncomputed_tokens -= num_tokens
+            self.kv.commit(request)
+
+    def is_at_limit(self, request: Request) -> bool:
+        """Whether the context, or the whole KV pool, has no room to compute another token."""
+        return request.num_tokens >= self.max_num_tokens
+
+    def finish(self, request_id: str, reason: FinishReason) -> Request | None:
+        """Ends a request wherever it is, at any time between two calls. None if it is not here (any more)."""
+        request = self.requests.pop(request_id, None)
+        if request is None:
+            return None
+        was_running = request.status is RequestStatus.RUNNING
+        (self.running if was_running else self.waiting).remove(request)
+        self.num_uncomputed_tokens -= request.num_uncomputed_tokens
+        request.status = RequestStatus.FINISHED
+        request.finish_reason = reason
+        if was_running and self.policy.keeps_seats and reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._seats[request_id] = request
+        else:
+            self._release(request)
+        if not self.running:
+            while self._seats:
+                self._release(self._seats.popitem()[1])
+        return request
+
+    def _release(self, request: Request) -> None:
+        self.kv.free(request)
+        if request.request_id in self._known_to_runner:
+            self._known_to_runner.remove(request.request_id)
+            self._finished.append(request.request_id)
+
+    def check_integrity(self) -> None:
+        """Raises IntegrityError unless every request is in exactly one queue and holds exactly what it should."""
+        self.kv.check_integrity(live=[*self.requests, *self._seats])
+        self._check_queue(self.waiting, RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        self._check_queue(self.running, RequestStatus.RUNNING)
+        if len(self.waiting) + len(self.running) != len(self.requests):
+            raise IntegrityError(
+                f"{len(self.waiting)} waiting and {len(self.running)} running are not {len(self.requests)} requests"
+            )
+        for request in self.waiting:
+            if request.num_computed_tokens or self.kv.num_blocks_held(request):
+                raise IntegrityError(f"'{request.request_id}' waits and holds blocks")
+        for request in self.running:
+            if self.kv.num_blocks_held(request) < self.kv.num_blocks_for(request.num_computed_tokens):
+                raise IntegrityError(f"'{request.request_id}' has more tokens than its blocks hold")
+            if request.num_computed_tokens >= request.num_tokens:
+                raise IntegrityError(f"'{request.request_id}' has nothing left to compute")
+            if self.is_at_limit(request):
+                raise IntegrityError(f"'{request.request_id}' is at its limit and was not finished")
+        if sum(r.num_uncomputed_tokens for r in self.requests.values()) != self.num_uncomputed_tokens:
+            raise IntegrityError("the count of uncomputed tokens is wrong")
+
+    def _check_queue(self, queue: Iterable[Request], *statuses: RequestStatus) -> None:
+        for request in queue:
+            if self.requests.get(request.request_id) is not request or request.status not in statuses:
+                raise IntegrityError(f"'{request.request_id}' ({request.status}) is in the wrong queue")

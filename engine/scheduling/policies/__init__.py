@@ -1,0 +1,23 @@
+"""The registry of policies: a name, a file, a class. Adding a policy adds one line here."""
+
+from importlib import import_module
+
+from engine.scheduling.policy import Policy, PolicyParameters
+
+_POLICIES = {
+    "chunked": "Chunked",
+}
+
+
+def policy_names() -> tuple[str, ...]:
+    return tuple(_POLICIES)
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class of the policy `name`. Raises KeyError for a name that is not registered."""
+    policy: type[Policy] = getattr(import_module(f"{__name__}.{name}"), _POLICIES[name])
+    return policy
+
+
+def parameters_class(name: str) -> type[PolicyParameters]:
+    return policy_class(name).Parameters

@@ -1,0 +1,96 @@
+"""The tokenizer of one model: text to token ids and back, and the exact bytes of each token. Never imports torch."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+
+from engine.errors import ConfigError, InvalidRequest
+from engine.text.chat_template import ChatTemplate
+from engine.text.folder_tokenizer import folder_digest, read_folder_tokenizer
+from engine.text.gguf_tokenizer import read_gguf_tokenizer
+from engine.text.saved_tokenizer import SavedTokenizer, converted_once
+from engine.text.token_bytes import byte_alphabet, find_byte_rule, spelled_bytes
+
+_GGUF_HEADER_BYTES = 16 * 2**20                    # more than any header: the vocabulary is most of it
+
+
+class Tokenizer:
+    """A `tokenizers` pipeline with the facts about it that serving needs. Safe to use from several threads."""
+
+    def __init__(self, saved: SavedTokenizer) -> None:
+        self._pipeline = saved.pipeline
+        self.byte_rule = find_byte_rule(saved.pipeline)
+        self.special_token_ids = frozenset(
+            token_id for token_id, token in saved.pipeline.get_added_tokens_decoder().items() if token.special
+        )
+        self.special_tokens = dict(saved.special_tokens)
+        self.bos_token_id = self._special_id("bos_token")
+        self.pad_token_id = self._special_id("pad_token")
+        self.eos_token_ids = frozenset(saved.eos_token_ids)    # the model's configuration may name more
+        self.chat_template = ChatTemplate(saved.chat_templates, saved.special_tokens) if saved.chat_templates else None
+        self._alphabet = byte_alphabet()
+        self._bytes: dict[int, bytes] = {}         # token id -> bytes, as far as asked for
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest token id; a model's embedding may have more rows, never sampled."""
+        return max(self._pipeline.get_vocab(with_added_tokens=True).values()) + 1
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`. Special tokens spelled out in it are recognised, and BOS is never doubled.
+
+        Raises InvalidRequest for text that is not Unicode (a lone surrogate).
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"the text is not valid Unicode: {error.reason} at {error.start}") from None
+        (encoding,) = self._pipeline.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids = encoding.ids
+        if add_special_tokens and self.bos_token_id is not None and ids[:2] == [self.bos_token_id] * 2:
+            del ids[0]
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of a whole sequence; ids that are no tokens give nothing."""
+        return self._pipeline.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token contributes to a text: its exact bytes, which need not be whole characters."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            known = self._bytes[token_id] = self._token_bytes(token_id)
+        return known
+
+    def _token_bytes(self, token_id: int) -> bytes:
+        spelling = self._pipeline.id_to_token(token_id) if 0 <= token_id < 2**32 else None
+        if spelling is None:
+            return b""
+        if self.byte_rule is None:
+            return self._pipeline.decode([token_id], skip_special_tokens=False).encode()
+        return spelled_bytes(self.byte_rule, spelling, self._alphabet)
+
+    def _special_id(self, name: str) -> int | None:
+        text = self.special_tokens.get(name)
+        return None if text is None else self._pipeline.token_to_id(text)
+
+
+def load_tokenizer(path: str | Path, *, trust_remote_code: bool = False) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder or a .gguf file; after the first time, from a converted copy.
+
+    Raises ConfigError if there is none, or none that would surely give the original's ids.
+    """
+    path = Path(path)
+    if path.is_dir():
+        read_folder = partial(read_folder_tokenizer, path, trust_remote_code=trust_remote_code)
+        return Tokenizer(converted_once(folder_digest(path), read_folder))
+    if path.is_file():
+        return Tokenizer(converted_once(_gguf_digest(path), partial(read_gguf_tokenizer, path)))
+    raise ConfigError(f"model: {path} does not exist")
+
+
+def _gguf_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        header = file.read(_GGUF_HEADER_BYTES)
+    return hashlib.blake2b(f"{path.stat().st_size} ".encode() + header).digest()
