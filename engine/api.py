@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, nearest
+from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, nearest, prepare_process
 from engine.errors import (
     ConfigError,
     ContextTooLong,
@@ -97,6 +97,7 @@ class Engine(Protocol):
 
 def create_engine(config: EngineConfig) -> Engine:
     """An engine for `config`, not started yet. Imports torch only now."""
+    prepare_process()
     from engine.async_engine import AsyncEngine
 
     return AsyncEngine(config)

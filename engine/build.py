@@ -85,6 +85,7 @@ def build_core(config: EngineConfig) -> EngineCore:
         device=device,
         clock=clock,
     )
+    runner.warm_up()
     return EngineCore(
         Scheduler(plan.policy, kv, max_model_len=description.max_model_len, clock=clock),
         runner,

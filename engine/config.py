@@ -96,3 +96,12 @@ def cache_directory() -> Path:
 
 def hugging_face_token() -> str | None:
     return os.environ.get("HF_TOKEN")
+
+
+def prepare_process() -> None:
+    """Settings of libraries that read them once, when they are loaded: call before torch is imported.
+
+    OpenMP threads that spin at a barrier take the cores from the processes that carry requests to the engine, and
+    from whatever else the machine runs; waiting passively costs next to nothing when they do not.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

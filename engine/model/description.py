@@ -1,0 +1,103 @@
+"""ModelDescription: all that can be known of a model before a single weight is read."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import AutoConfig, GenerationConfig
+
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.model.dtypes import Dtypes, resolve_dtypes
+from engine.model.families import FAMILIES, family_of
+from engine.model.families.gguf import open_gguf
+from engine.model.hub import ResolvedModel
+from engine.model.names import WeightNames
+from engine.model.spec import ModelSpec
+from engine.model.weights.gguf_file import GGUFFile
+from engine.model.weights.safetensors import SafetensorsSource
+from engine.model.weights.source import TensorSource
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    resolved: ResolvedModel
+    spec: ModelSpec
+    dtypes: Dtypes
+    device: torch.device
+    max_model_len: int                # of the engine: the model's own, or less where the configuration says so
+    hf_config: Any
+    generation_config: Any            # transformers GenerationConfig, or None
+    names: WeightNames
+    source: TensorSource
+
+    def eos_token_ids(self, tokenizer: "HasEndToken | None" = None) -> frozenset[int]:
+        return eos_token_ids(self.hf_config, self.generation_config, tokenizer)
+
+
+class HasEndToken(Protocol):
+    @property
+    def eos_token_id(self) -> int | None: ...
+
+
+def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -> ModelDescription:
+    """Reads configs and file headers. Raises ConfigError if this model cannot be served as configured."""
+    source: TensorSource
+    if resolved.kind == "gguf":
+        model = open_gguf(GGUFFile(resolved.path))
+        hf_config, generation_config = model.config, None
+        spec, names, source = model.spec, model.names, model.source
+    else:
+        hf_config = _read_config(resolved, config.trust_remote_code)
+        family = family_of(hf_config.architectures, str(resolved.path))
+        generation_config = _read_generation_config(resolved)
+        spec, names, source = family.spec(hf_config), family.names, SafetensorsSource(resolved.path)
+    return ModelDescription(
+        resolved, spec, resolve_dtypes(config.dtype, device, spec.checkpoint_dtype), torch.device(device),
+        _engine_context(spec, config.max_model_len), hf_config, generation_config, names, source,
+    )  # fmt: skip
+
+
+def eos_token_ids(config: Any, generation_config: Any, tokenizer: HasEndToken | None) -> frozenset[int]:
+    """Every id that ends a generation, by any of the three: each is wrong alone in some published model."""
+    ids: set[int] = set()
+    for source in (config, config.get_text_config(), generation_config, tokenizer):
+        value: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
+        ids.update([value] if isinstance(value, int) else value or ())
+    return frozenset(ids)
+
+
+def _engine_context(spec: ModelSpec, max_model_len: int | None) -> int:
+    if max_model_len is not None and max_model_len > spec.max_model_len:
+        raise ConfigError(f"max_model_len: {max_model_len} exceeds the model's context of {spec.max_model_len} tokens")
+    return max_model_len or spec.max_model_len
+
+
+def _read_config(resolved: ResolvedModel, trust_remote_code: bool) -> Any:
+    path = resolved.path / "config.json"
+    try:
+        raw = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model: {path} cannot be read: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"model: {path} does not hold a JSON object")
+    if not set(raw.get("architectures") or ()) & set(FAMILIES):
+        family_of(raw.get("architectures"), str(path))  # raises; before transformers can object to the model type
+    if raw.get("quantization_config"):
+        method = raw["quantization_config"].get("quant_method", "of an unnamed method")
+        raise ConfigError(f"model: {path}: weights are quantised ({method}), which only GGUF files may be")
+    try:
+        return AutoConfig.from_pretrained(resolved.path, trust_remote_code=trust_remote_code)
+    except Exception as error:  # validation errors of several libraries; all mean that the file is not usable
+        raise ConfigError(f"model: {path} is not a usable configuration: {error}") from error
+
+
+def _read_generation_config(resolved: ResolvedModel) -> Any:
+    if not (resolved.path / "generation_config.json").is_file():
+        return None
+    try:
+        return GenerationConfig.from_pretrained(resolved.path)
+    except Exception as error:
+        raise ConfigError(f"model: {resolved.path / 'generation_config.json'} is not usable: {error}") from error

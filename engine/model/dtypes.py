@@ -1,0 +1,42 @@
+"""Dtypes: in what form weights, activations and keys and values are held."""
+
+import platform
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from engine.config import DtypeName
+from engine.errors import ConfigError
+
+WeightDtype = Literal["float32", "float16", "bfloat16", "int8"]
+_TORCH: dict[WeightDtype, torch.dtype] = {
+    "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
+}  # fmt: skip
+_ON_CPU: tuple[WeightDtype, ...] = ("float32", "float16", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class Dtypes:
+    weights: WeightDtype       # of the products
+    table: torch.dtype         # of the embedding tables
+    activations: torch.dtype
+    kv_cache: torch.dtype
+
+
+def resolve_dtypes(dtype: DtypeName, device: str, checkpoint_dtype: str | None) -> Dtypes:
+    """The dtypes that the configuration's `dtype` means on `device` ("cpu" or "cuda…")."""
+    if device == "cpu":
+        return _on_cpu(dtype if dtype != "auto" else "float16" if platform.machine() == "x86_64" else "float32")
+    if dtype == "auto":
+        dtype = "float16" if checkpoint_dtype == "float16" else "bfloat16"
+    if dtype not in _TORCH:
+        raise ConfigError(f"dtype: {dtype} is not available on {device}; available: {', '.join(_TORCH)}")
+    return Dtypes(dtype, *(_TORCH[dtype],) * 3)
+
+
+def _on_cpu(dtype: WeightDtype) -> Dtypes:
+    if dtype not in _ON_CPU:
+        raise ConfigError(f"dtype: {dtype} is not available on a CPU; available: {', '.join(_ON_CPU)}")
+    table = torch.float32 if dtype == "float32" else torch.float16
+    return Dtypes(dtype, table, activations=torch.float32, kv_cache=torch.float32)

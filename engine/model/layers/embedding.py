@@ -1,0 +1,40 @@
+"""Token embeddings, with what some families add: a scale, a projection, learned positions."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.inputs import BatchInputs
+from engine.model.layers.linear import Linear
+from engine.model.spec import ModelSpec
+
+
+class Embedding:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        table: Tensor,                       # [vocab_size, embedding_width]
+        scale: Tensor | None,                # in the activations' dtype, as it was in training
+        projection: Linear | None,
+        positions: Tensor | None,            # [learned_positions, hidden_size]
+        dtype: torch.dtype,
+    ) -> None:
+        self._table, self._scale, self._projection, self._positions = table, scale, projection, positions
+        self._offset, self._dtype = spec.learned_positions_offset, dtype
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (self._table, self._positions) if tensor is not None) + (
+            self._projection.nbytes if self._projection else 0
+        )
+
+    def __call__(self, batch: BatchInputs) -> Tensor:
+        """[num_tokens, hidden_size]"""
+        hidden = F.embedding(batch.input_ids, self._table).to(self._dtype)
+        if self._scale is not None:
+            hidden = hidden * self._scale
+        if self._projection is not None:
+            hidden = self._projection(hidden)
+        if self._positions is not None:
+            hidden = hidden + F.embedding(batch.positions + self._offset, self._positions).to(self._dtype)
+        return hidden

@@ -1,0 +1,203 @@
+"""A vector of 16 float32 for numba kernels: explicit lanes, explicit fused multiply-adds.
+
+LLVM splits or joins the lanes to fit the host (one AVX-512 register, two AVX2 ones, four NEON ones), and every
+operation is IEEE-exact per lane, so the bits do not depend on the host's width, on what LLVM chose to vectorise, or
+on how rows were grouped. Loads and stores take a contiguous 1-D float32 array and an index, and are not checked.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+LANES = 16
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_INTS = ir.VectorType(ir.IntType(32), LANES)
+
+
+class Float32x16(types.Type):
+    """The numba type of the vector."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Float32x16")
+
+
+vector = Float32x16()
+
+
+@register_model(Float32x16)
+class _Float32x16Model(models.PrimitiveModel):
+    def __init__(self, data_model_manager: Any, frontend_type: Any) -> None:
+        super().__init__(data_model_manager, frontend_type, _FLOATS)
+
+
+def _element_pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), _FLOATS.as_pointer())
+
+
+def _spread(builder: Any, scalar: Any, vector_type: Any) -> Any:
+    first = builder.insert_element(ir.Constant(vector_type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(first, first, ir.Constant(_INTS, [0] * LANES))
+
+
+@intrinsic
+def load(typing_context, array, index):
+    """array[index : index + 16]"""
+
+    def codegen(context, builder, signature, args):
+        pointer = _element_pointer(context, builder, signature.args[0], *args)
+        return builder.load(pointer, align=4)
+
+    return vector(array, types.intp), codegen
+
+
+@intrinsic
+def store(typing_context, array, index, value):
+    """array[index : index + 16] = value"""
+
+    def codegen(context, builder, signature, args):
+        pointer = _element_pointer(context, builder, signature.args[0], *args[:2])
+        builder.store(args[2], pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), codegen
+
+
+@intrinsic
+def splat(typing_context, scalar):
+    """Every lane the same scalar (taken as float32)."""
+    return vector(types.float32), lambda context, builder, signature, args: _spread(builder, args[0], _FLOATS)
+
+
+@intrinsic
+def fma(typing_context, a, b, c):
+    """a * b + c, rounded once."""
+
+    def codegen(context, builder, signature, args):
+        function_type = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+        function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.fma.v{LANES}f32")
+        return builder.call(function, args)
+
+    return vector(vector, vector, vector), codegen
+
+
+def _binary(build: Callable[[Any, Any, Any], Any]) -> Any:
+    """An intrinsic (vector, vector) -> vector whose instructions `build` emits."""
+
+    def define(typing_context, a, b):
+        return vector(vector, vector), lambda context, builder, signature, args: build(builder, *args)
+
+    return intrinsic(define)
+
+
+add = _binary(lambda builder, a, b: builder.fadd(a, b))
+sub = _binary(lambda builder, a, b: builder.fsub(a, b))
+mul = _binary(lambda builder, a, b: builder.fmul(a, b))
+div = _binary(lambda builder, a, b: builder.fdiv(a, b))
+# A NaN in b is kept: no comparison with it holds.
+maximum = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+minimum = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b))
+
+
+@intrinsic
+def inside(typing_context, first, low, high, value, other):
+    """Lanes numbered first, first + 1, ...: value where low <= number < high, else other."""
+
+    def codegen(context, builder, signature, args):
+        start, low, high = (builder.trunc(bound, ir.IntType(32)) for bound in args[:3])
+        numbers = builder.add(_spread(builder, start, _INTS), ir.Constant(_INTS, list(range(LANES))))
+        above = builder.icmp_signed(">=", numbers, _spread(builder, low, _INTS))
+        below = builder.icmp_signed("<", numbers, _spread(builder, high, _INTS))
+        return builder.select(builder.and_(above, below), args[3], args[4])
+
+    return vector(types.intp, types.intp, types.intp, vector, vector), codegen
+
+
+@intrinsic
+def ramp(typing_context, first):
+    """first, first + 1, ... as floats."""
+
+    def codegen(context, builder, signature, args):
+        start = _spread(builder, builder.trunc(args[0], ir.IntType(32)), _INTS)
+        return builder.sitofp(builder.add(start, ir.Constant(_INTS, list(range(LANES)))), _FLOATS)
+
+    return vector(types.intp), codegen
+
+
+@intrinsic
+def nearest(typing_context, value):
+    """Rounded to the nearest whole number, ties to even."""
+
+    def codegen(context, builder, signature, args):
+        function_type = ir.FunctionType(_FLOATS, [_FLOATS])
+        function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.nearbyint.v{LANES}f32")
+        return builder.call(function, args)
+
+    return vector(vector), codegen
+
+
+@intrinsic
+def power_of_two(typing_context, exponent):
+    """2**exponent for whole exponents in [-126, 127], by writing the exponent field."""
+
+    def codegen(context, builder, signature, args):
+        biased = builder.add(builder.fptosi(args[0], _INTS), ir.Constant(_INTS, [127] * LANES))
+        return builder.bitcast(builder.shl(biased, ir.Constant(_INTS, [23] * LANES)), _FLOATS)
+
+    return vector(vector), codegen
+
+
+def _fold(build: Callable[[Any, Any, Any], Any]) -> Any:
+    """An intrinsic vector -> float32 that joins the upper half of the lanes to the lower until one is left."""
+
+    def define(typing_context, value):
+        def codegen(context, builder, signature, args):
+            lanes, width = args[0], LANES
+            while width > 1:
+                width //= 2
+                mask = ir.VectorType(ir.IntType(32), width)
+                halves = [ir.Constant(mask, list(range(first, first + width))) for first in (0, width)]
+                lanes = build(builder, *(builder.shuffle_vector(lanes, lanes, half) for half in halves))
+            return builder.extract_element(lanes, ir.Constant(ir.IntType(32), 0))
+
+        return types.float32(vector), codegen
+
+    return intrinsic(define)
+
+
+total = _fold(lambda builder, a, b: builder.fadd(a, b))
+largest = _fold(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+
+
+@intrinsic
+def transpose(typing_context, source, starts, first, offset, target, index, stride):
+    """target[index + stride * d + j] = source[starts[first + j] + offset + d] for d, j in [0, 16).
+
+    A butterfly: each of four rounds swaps the off-diagonal blocks of every pair of rows `step` apart.
+    """
+
+    def codegen(context, builder, signature, args):
+        source, starts, first, offset, target, index, stride = args
+        pick = [ir.Constant(ir.IntType(64), lane) for lane in range(LANES)]
+        offsets = context.make_array(signature.args[1])(context, builder, starts).data
+        rows = []
+        for lane in pick:
+            start = builder.add(builder.load(builder.gep(offsets, [builder.add(first, lane)])), offset)
+            rows.append(builder.load(_element_pointer(context, builder, signature.args[0], source, start), align=4))
+        for step in (1, 2, 4, 8):
+            low = ir.Constant(_INTS, [lane if not lane & step else lane - step + LANES for lane in range(LANES)])
+            high = ir.Constant(_INTS, [lane + step if not lane & step else lane + LANES for lane in range(LANES)])
+            for i in range(LANES):
+                if not i & step:
+                    a, b = rows[i], rows[i + step]
+                    rows[i], rows[i + step] = builder.shuffle_vector(a, b, low), builder.shuffle_vector(a, b, high)
+        for lane, row in zip(pick, rows, strict=True):
+            place = builder.add(index, builder.mul(stride, lane))
+            builder.store(row, _element_pointer(context, builder, signature.args[4], target, place), align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, starts, types.intp, types.intp, target, types.intp, types.intp), codegen

@@ -1,0 +1,144 @@
+"""The inner loop that both attention kernels share: a tile of query rows against a range of paged keys.
+
+rows      query rows are (token, head of a KV group) pairs: row = token · GROUP + head, so a K/V tile is read once
+          for all the heads that share it
+head_dim  split as D0 + D1, two powers of two (192 = 128 + 64, 96 = 64 + 32), rather than padded to the next one
+scores    scale, softcap, ALiBi, mask; kept in the base-2 domain, log2(e) folded into host-side factors
+softmax   online; the maximum starts at a finite -1e30, so a row that sees no key keeps sum 0 and no NaN arises
+exact     input_precision "ieee": float32 stays float32 on a GPU; no other input is touched by it
+pages     a tile inside one page reads one scalar page id; smaller or odd pages read a vector of ids
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_rows(pointer, rows, keep, OFFSET: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr):
+    """Channels [OFFSET, OFFSET + WIDTH) of the rows at `pointer + rows`; 0 where not kept and beyond D."""
+    channels = OFFSET + tl.arange(0, WIDTH)
+    pointers = pointer + rows[:, None] + channels[None, :]
+    if OFFSET + WIDTH > D:
+        if MASKED:
+            return tl.load(pointers, mask=keep[:, None] & (channels < D)[None, :], other=0.0)
+        return tl.load(pointers, mask=(channels < D)[None, :], other=0.0)
+    if MASKED:
+        return tl.load(pointers, mask=keep[:, None], other=0.0)
+    return tl.load(pointers)
+
+
+@triton.jit
+def store_rows(pointer, rows, keep, tile, OFFSET: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr):
+    """Channels [OFFSET, OFFSET + WIDTH) of `tile` to the kept rows, never past D into the next head."""
+    channels = OFFSET + tl.arange(0, WIDTH)
+    mask = keep[:, None] & (channels < D)[None, :]
+    tl.store(pointer + rows[:, None] + channels[None, :], tile.to(pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _attend_tiles(
+    acc0, acc1, row_max, row_sum, q0, q1, q_pos, slope,
+    key_head, value_head, table_row, stride_slot, start, end, limit, window, score_scale, softcap,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, ALIBI: tl.constexpr, MASKED: tl.constexpr,
+    PAGE: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
+):  # fmt: skip
+    """Folds keys [start, end), a multiple of TILE from `start`, into the running softmax."""
+    lanes = tl.arange(0, TILE)
+    for tile_start in tl.range(start, end, TILE):
+        keys = tile_start + lanes
+        inside = keys < limit
+        if PAGE % TILE == 0:
+            page = tl.load(table_row + tile_start // PAGE).to(tl.int64)
+            base = (page * PAGE + tile_start % PAGE) * stride_slot
+            slots = lanes * stride_slot
+        else:
+            if MASKED:
+                pages = tl.load(table_row + keys // PAGE, mask=inside, other=0).to(tl.int64)
+            else:
+                pages = tl.load(table_row + keys // PAGE).to(tl.int64)
+            base = 0
+            slots = (pages * PAGE + keys % PAGE) * stride_slot
+
+        # A stale key only makes its own score NaN, which the mask replaces; a stale value would turn 0 · NaN into
+        # NaN, so values alone are masked.
+        k0 = load_rows(key_head + base, slots, inside, 0, D0, D, False)
+        scores = tl.dot(q0, tl.trans(k0.to(q0.dtype)), input_precision="ieee")
+        if D1 > 0:
+            k1 = load_rows(key_head + base, slots, inside, D0, D1, D, False)
+            scores = tl.dot(q1, tl.trans(k1.to(q1.dtype)), scores, input_precision="ieee")
+
+        factor = score_scale
+        if SOFTCAP:  # cap · tanh(x), with tanh(x) = 1 - 2 / (1 + exp(2x)) and 2 · log2(e) folded into score_scale
+            scores = softcap - 2.0 * softcap / (1.0 + tl.exp2(scores * score_scale))
+            factor = 1.0
+        if ALIBI:
+            scores = scores * factor + slope[:, None] * (keys[None, :] - q_pos[:, None]).to(tl.float32)
+            factor = 1.0
+        if MASKED:
+            seen = inside[None, :]
+            if CAUSAL:
+                seen = seen & (keys[None, :] <= q_pos[:, None])
+            if WINDOW:
+                seen = seen & (q_pos[:, None] - keys[None, :] < window)
+            scores = tl.where(seen, scores, float("-inf"))
+
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1) * factor)
+        weights = tl.exp2(scores * factor - new_max[:, None])
+        decay = tl.exp2(row_max - new_max)
+        row_sum = row_sum * decay + tl.sum(weights, axis=1)
+        row_max = new_max
+        weights = weights.to(q0.dtype)
+        v0 = load_rows(value_head + base, slots, inside, 0, D0, D, MASKED)
+        acc0 = tl.dot(weights, v0.to(q0.dtype), acc0 * decay[:, None], input_precision="ieee")
+        if D1 > 0:
+            v1 = load_rows(value_head + base, slots, inside, D0, D1, D, MASKED)
+            acc1 = tl.dot(weights, v1.to(q0.dtype), acc1 * decay[:, None], input_precision="ieee")
+    return acc0, acc1, row_max, row_sum
+
+
+@triton.jit
+def attend(
+    row_max, row_sum, q0, q1, q_pos, q_first, q_last, slope,
+    key_head, value_head, table_row, stride_slot, start, end, window, score_scale, softcap,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, ALIBI: tl.constexpr,
+    PAGE: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
+):  # fmt: skip
+    """Softmax state of the rows over keys [start, end), `start` a multiple of TILE: (acc0, acc1, max, sum).
+
+    Tiles that every row sees whole run without masks; only the edges of the window and of the causal diagonal,
+    and the last tile, are masked. ONE_LOOP masks every tile instead, for a third of the code and fewer registers.
+    Positions of the rows lie in [q_first, q_last].
+    """
+    acc0 = tl.zeros([q0.shape[0], D0], tl.float32)
+    acc1 = tl.zeros([q0.shape[0], D1 if D1 > 0 else 16], tl.float32)
+    first, full_start, full_end, limit = start, start, end, end
+    if CAUSAL:
+        limit = tl.minimum(limit, q_last + 1)
+        full_end = tl.minimum(full_end, q_first + 1)
+    if WINDOW:
+        first = tl.maximum(first, (tl.maximum(q_first - window + 1, 0) // TILE) * TILE)
+        full_start = tl.maximum(full_start, tl.cdiv(tl.maximum(q_last - window + 1, 0), TILE) * TILE)
+    if ONE_LOOP:
+        return _attend_tiles(
+            acc0, acc1, row_max, row_sum, q0, q1, q_pos, slope, key_head, value_head, table_row, stride_slot,
+            first, limit, limit, window, score_scale, softcap,
+            CAUSAL, WINDOW, SOFTCAP, ALIBI, True, PAGE, TILE, D, D0, D1,
+        )  # fmt: skip
+    if WINDOW:
+        acc0, acc1, row_max, row_sum = _attend_tiles(
+            acc0, acc1, row_max, row_sum, q0, q1, q_pos, slope, key_head, value_head, table_row, stride_slot,
+            first, tl.minimum(full_start, limit), limit, window, score_scale, softcap,
+            CAUSAL, WINDOW, SOFTCAP, ALIBI, True, PAGE, TILE, D, D0, D1,
+        )  # fmt: skip
+    full_end = tl.maximum(full_end // TILE * TILE, full_start)
+    acc0, acc1, row_max, row_sum = _attend_tiles(
+        acc0, acc1, row_max, row_sum, q0, q1, q_pos, slope, key_head, value_head, table_row, stride_slot,
+        full_start, full_end, limit, window, score_scale, softcap,
+        CAUSAL, WINDOW, SOFTCAP, ALIBI, False, PAGE, TILE, D, D0, D1,
+    )  # fmt: skip
+    return _attend_tiles(
+        acc0, acc1, row_max, row_sum, q0, q1, q_pos, slope, key_head, value_head, table_row, stride_slot,
+        full_end, limit, limit, window, score_scale, softcap,
+        CAUSAL, WINDOW, SOFTCAP, ALIBI, True, PAGE, TILE, D, D0, D1,
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""AppConfig: the `args` of our application in the YAML. With it, all that serve_app reads or sets of the environment.
+
+Free of ray and torch: the launcher and the Serve controller import it.
+"""
+
+import os
+from collections.abc import Mapping
+from importlib import metadata
+
+from pydantic import Field
+
+from engine.api import ConfigError, EngineConfig
+
+
+class AppConfig(EngineConfig):
+    """One application: one model, its engine's settings, and the limits of its HTTP side."""
+
+    served_model_name: str | None = Field(
+        None, min_length=1, description="what clients call the model; default: the model's own name"
+    )
+    max_body_bytes: int = Field(8 * 2**20, gt=0, description="largest request body")
+    request_timeout_s: float = Field(600.0, gt=0, description="a request ends with an error after this time")
+    drain_timeout_s: float = Field(30.0, ge=0, description="time that running requests get to finish on shutdown")
+
+
+def serve_environment(*, haproxy_fallback_port: int | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`environ` as Ray is to see it: a cluster of our own, quiet, with Serve's switches as we run it.
+
+    HAProxy stands in front if a free port is given for the proxy that Serve keeps behind it for ingresses at rest.
+    """
+    chosen = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "2",       # a model that cannot load fails alike every time
+        "PYTHONUNBUFFERED": "1",
+    }
+    if haproxy_fallback_port is None:
+        chosen |= {
+            "RAY_SERVE_ENABLE_HA_PROXY": "0",
+            "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.launcher.proxy_socket.bind_alone",
+            "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",         # has Serve prepare its socket, in the callback's way
+        }
+    else:
+        chosen |= {
+            "RAY_SERVE_ENABLE_HA_PROXY": "1",
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+            "SERVE_SOCKET_REUSE_PORT_ENABLED": "0",         # HAProxy shares no port, and binds over TIME_WAIT
+            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(haproxy_fallback_port),    # which does not bind over it
+        }
+    return {key: value for key, value in environ.items() if key != "RAY_ADDRESS"} | chosen
+
+
+def refuse_foreign_kernels() -> None:
+    """Raises ConfigError where Hugging Face's distribution `kernels` is installed: its package has our name."""
+    try:
+        version = metadata.version("kernels")
+    except metadata.PackageNotFoundError:
+        return
+    raise ConfigError(
+        f"the distribution 'kernels' {version} is installed and its package hides ours of that name; "
+        "run: pip uninstall kernels"
+    )

@@ -1,0 +1,52 @@
+"""EngineActor: the Ray actor that hosts one engine and holds its device, and whose one stream carries all outputs."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from engine.api import Engine, EngineConfig, EngineStats, GenerationRequest, RequestOutput, create_engine
+
+STATS_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class StepMessage:
+    """What the actor's stream carries: the outputs of all requests since the last message."""
+
+    outputs: tuple[RequestOutput, ...]               # at most one per request; empty: a heartbeat
+    stats: EngineStats | None                        # at least in every heartbeat
+
+
+class EngineActor:
+    """The engine's process: the Engine protocol, for one consumer of its steps."""
+
+    def __init__(self, config: EngineConfig, create: Callable[[EngineConfig], Engine] = create_engine) -> None:
+        self._engine = create(config)
+
+    async def start(self) -> EngineStats:
+        """Raises ConfigError."""
+        await self._engine.start()
+        return self._engine.stats()
+
+    async def steps(self) -> AsyncGenerator[StepMessage, None]:
+        """Outputs and heartbeats over the engine's whole life. Raises EngineDeadError when it dies or is stuck."""
+        told_s = time.monotonic()
+        async for outputs in self._engine.steps():
+            stats, now_s = None, time.monotonic()
+            if not outputs or now_s - told_s >= STATS_EVERY_S:
+                await self._engine.check_health()
+                stats, told_s = self._engine.stats(), now_s
+            yield StepMessage(outputs, stats)
+
+    async def submit(self, requests: tuple[GenerationRequest, ...]) -> None:
+        """Accept all of `requests` or, raising RequestError, none."""
+        results = await asyncio.gather(*map(self._engine.submit, requests), return_exceptions=True)
+        errors = [result for result in results if result is not None]
+        if errors:
+            for request in requests:
+                await self._engine.abort(request.request_id)
+            raise errors[0]
+
+    async def abort(self, request_id: str) -> None:
+        await self._engine.abort(request_id)

@@ -1,0 +1,124 @@
+"""Generation for one client request: what every endpoint that generates does between its request and its response."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
+from dataclasses import replace
+from http import HTTPStatus
+from itertools import chain
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp
+
+from engine.api import FinishReason, GenerationRequest, RequestOutput
+from serve_app.disconnect import or_disconnect
+from serve_app.errors import ApiError, unavailable
+from serve_app.replicas import Outputs, Replicas
+from serve_app.sse import Chunk, EventStream
+
+
+class Answer(Protocol):
+    """An endpoint's way from outputs to the response."""
+
+    def chunks(self, output: RequestOutput, index: int) -> Iterable[Chunk]:
+        """What a streaming client is sent for the next output of choice `index`."""
+
+    def last_chunks(self, latest: list[RequestOutput]) -> Iterable[Chunk]:
+        """What it is sent when all choices have ended; `latest` are the last outputs of each."""
+
+    def whole(self, choices: list[RequestOutput]) -> dict[str, Any]:
+        """The body that a client without streaming is sent; `choices` are whole outputs, in order of the requests."""
+
+
+async def respond(
+    http: Request, replicas: Replicas, requests: tuple[GenerationRequest, ...], answer: Answer, *,
+    stream: bool, timeout_s: float,
+) -> ASGIApp:
+    """The response to `http`. What is refused before the first token is raised here, not told within a 200."""
+    outputs = generate(replicas, requests, timeout_s)
+    if not stream:
+        return JSONResponse(answer.whole(await or_disconnect(http.receive, _fold(outputs, requests))))
+    try:
+        first = await or_disconnect(http.receive, _first(outputs))
+    except BaseException:
+        await outputs.aclose()
+        raise
+    return EventStream(_chunks(first, outputs, requests, answer))
+
+
+async def generate(
+    replicas: Replicas, requests: tuple[GenerationRequest, ...], timeout_s: float
+) -> AsyncGenerator[Outputs, None]:
+    """Outputs until every request has finished well; anything else is raised. Closing it aborts the requests."""
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    unfinished = {request.request_id for request in requests}
+    async with aclosing(replicas.generate(requests)) as stream:
+        while unfinished:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    outputs = await anext(stream)
+            except StopAsyncIteration:
+                raise unavailable("the model's replica ended the answer early; try again") from None
+            except TimeoutError:
+                raise ApiError(
+                    HTTPStatus.GATEWAY_TIMEOUT, f"not finished within {timeout_s:g} s", code="request_timeout"
+                ) from None
+            for output in outputs:
+                _raise_if_failed(output)
+                if output.is_finished:
+                    unfinished.discard(output.request_id)
+            yield outputs
+
+
+def _raise_if_failed(output: RequestOutput) -> None:
+    if output.finish_reason is FinishReason.ABORT:
+        raise unavailable("the server is shutting down and ended the answer; try again")
+    if output.finish_reason is FinishReason.ERROR:
+        raise ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, output.error or "the request failed", code="request_failed")
+
+
+async def _first(outputs: AsyncIterator[Outputs]) -> Outputs:
+    return await anext(outputs)
+
+
+async def _fold(outputs: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...]) -> list[RequestOutput]:
+    parts: dict[str, list[RequestOutput]] = {request.request_id: [] for request in requests}
+    async with aclosing(outputs):
+        async for step in outputs:
+            for output in step:
+                parts[output.request_id].append(output)
+    return [_merged(outputs) for outputs in parts.values()]
+
+
+def _merged(parts: list[RequestOutput]) -> RequestOutput:
+    """What `RequestOutput.then` gives for all of `parts`, without its quadratic cost."""
+    return replace(
+        parts[-1],
+        token_ids=tuple(chain.from_iterable(part.token_ids for part in parts)),
+        text="".join(part.text for part in parts),
+        logprobs=tuple(chain.from_iterable(part.logprobs for part in parts)),
+        prompt_logprobs=next((part.prompt_logprobs for part in parts if part.prompt_logprobs is not None), None),
+    )
+
+
+async def _chunks(
+    first: Outputs, rest: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...], answer: Answer
+) -> AsyncGenerator[Chunk, None]:
+    index = {request.request_id: i for i, request in enumerate(requests)}
+    latest: dict[str, RequestOutput] = {}
+    async with aclosing(rest):
+        async for step in _chain(first, rest):
+            for output in step:
+                latest[output.request_id] = output
+                for chunk in answer.chunks(output, index[output.request_id]):
+                    yield chunk
+    for chunk in answer.last_chunks([latest[request.request_id] for request in requests]):
+        yield chunk
+
+
+async def _chain(first: Outputs, rest: AsyncIterator[Outputs]) -> AsyncIterator[Outputs]:
+    yield first
+    async for step in rest:
+        yield step

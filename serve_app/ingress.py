@@ -1,0 +1,130 @@
+"""Ingress: the deployment that speaks HTTP. Routes, lifespan, and errors as answers; no engine logic."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from ray.serve.handle import DeploymentHandle
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from engine.api import load_tokenizer, resolve_model
+from serve_app.config import AppConfig
+from serve_app.disconnect import ClientDisconnected
+from serve_app.drain_gate import DrainGate, PassGate
+from serve_app.endpoints.chat import chat_completions
+from serve_app.endpoints.completions import completions
+from serve_app.endpoints.health import health
+from serve_app.endpoints.metrics import metrics
+from serve_app.endpoints.models import list_models, retrieve_model
+from serve_app.endpoints.version import version
+from serve_app.errors import EXPECTED, ApiError, answer_for, to_api_error
+from serve_app.fleet import Fleet
+from serve_app.middleware import AccessLog, LimitBody
+from serve_app.replicas import HandleReplicas, Replicas
+from serve_app.service import Service
+
+log = logging.getLogger(__name__)
+
+CLIENT_CLOSED_REQUEST = 499           # nobody reads it but the access log
+TEXT_THREADS = 4
+
+ROUTES = [
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/models", list_models),
+    Route("/v1/models/{model:path}", retrieve_model),
+    Route("/health", health),
+    Route("/metrics", metrics),
+    Route("/version", version),
+]
+
+
+class Ingress:
+    """Any replica serves any request: it holds nothing but a tokenizer and what it last heard of the engines."""
+
+    def __init__(self, config: AppConfig, llm_server: DeploymentHandle[Any]) -> None:
+        self._config = config
+        self._replicas = HandleReplicas(llm_server)
+        self._gate = DrainGate()
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        return build_asgi(self._config, self._replicas, self._gate)
+
+    def refuse_new_requests(self) -> None:
+        self._gate.is_draining = True
+
+    def num_running_requests(self) -> int:
+        return self._gate.num_running
+
+
+def build_asgi(config: AppConfig, replicas: Replicas, gate: DrainGate | None = None) -> Starlette:
+    """The HTTP side of one application, over `replicas`."""
+    return Starlette(
+        routes=ROUTES,
+        middleware=[
+            Middleware(AccessLog),
+            Middleware(PassGate, gate=gate or DrainGate()),
+            Middleware(LimitBody, max_body_bytes=config.max_body_bytes),
+        ],
+        exception_handlers={
+            **dict.fromkeys((*EXPECTED, Exception), _answer_error),
+            HTTPException: _answer_http_exception,
+            ClientDisconnected: _answer_nobody,
+        },
+        lifespan=partial(_lifespan, config, replicas),
+    )
+
+
+@asynccontextmanager
+async def _lifespan(config: AppConfig, replicas: Replicas, app: Starlette) -> AsyncIterator[None]:
+    resolved = await asyncio.to_thread(resolve_model, config.model)
+    load = partial(load_tokenizer, resolved.path, trust_remote_code=config.trust_remote_code)
+    tokenizer = await asyncio.to_thread(load)
+    fleet = Fleet(replicas)
+    with ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text") as pool:
+        app.state.service = Service(
+            model=config.served_model_name or resolved.name,
+            created_s=int(time.time()),
+            tokenizer=tokenizer,
+            replicas=replicas,
+            fleet=fleet,
+            pool=pool,
+            request_timeout_s=config.request_timeout_s,
+        )
+        polling = asyncio.create_task(fleet.poll_forever())
+        yield
+        polling.cancel()
+
+
+async def _answer_error(http: Request, error: Exception) -> JSONResponse:
+    if to_api_error(error) is None:
+        log.error("%s %s failed", http.method, http.url.path, exc_info=error)
+    answer = answer_for(error)
+    return JSONResponse(answer.body(), answer.status, answer.headers)
+
+
+async def _answer_http_exception(http: Request, error: Exception) -> JSONResponse:
+    """What Starlette itself refuses: an unknown path, a wrong method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        message = f"unknown endpoint: {http.method} {http.url.path}"
+    else:
+        message = f"{http.method} {http.url.path}: {error.detail}"
+    answer = ApiError(error.status_code, message)
+    return JSONResponse(answer.body(), answer.status, error.headers)
+
+
+async def _answer_nobody(http: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)

@@ -1,0 +1,79 @@
+"""LLMServer: the deployment with one engine per replica; fans its outputs out to requests, answers for its health."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from ray import serve
+from ray.serve.exceptions import RayServeException
+
+from engine.api import EngineDeadError, EngineStats, GenerationRequest, RequestError
+from serve_app.config import AppConfig
+from serve_app.metrics import RayMetrics
+from serve_app.remote_engine import ReplicaEngine, remote_engine
+from serve_app.replicas import Outputs, ReplicaStats
+
+REPORT_EVERY_S = 1.0
+
+
+class LLMServer:
+    """One replica. Holds no resources of its own: device and cores belong to its engine's actor."""
+
+    async def __init__(  # type: ignore[misc]         # Serve awaits it
+        self, config: AppConfig, engine_factory: Callable[[AppConfig], ReplicaEngine] = remote_engine
+    ) -> None:
+        """Raises ConfigError, which fails the deployment, if the engine cannot start."""
+        self._served_model_name = config.served_model_name
+        self._engine = engine_factory(config)
+        await self._engine.start()
+        self._metrics = RayMetrics()
+        self._reporting = asyncio.create_task(self._report_forever())
+
+    async def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs | RequestError, None]:
+        """Outputs of all of a client's `requests`, as the engine gives them.
+
+        A refusal is an item, the only one: Serve takes what is raised for a fault of ours, with a traceback in the
+        log. Closing the stream, as Serve does when the client leaves, aborts the requests.
+        """
+        async with aclosing(self._engine.generate(requests)) as items:
+            try:
+                async for item in items:
+                    yield item
+            except RequestError as refusal:
+                yield refusal
+
+    async def stats(self) -> ReplicaStats:
+        return ReplicaStats(_replica_id(), await self._is_alive(), self._stats())
+
+    async def check_health(self) -> None:
+        """Called by Serve, which replaces the replica if it raises."""
+        await self._engine.check_health()
+
+    def end(self, cause: str) -> None:
+        """End every open request with an error that tells `cause`, and the engine with them."""
+        self._engine.end(cause)
+
+    async def _is_alive(self) -> bool:
+        try:
+            await self._engine.check_health()
+        except EngineDeadError:
+            return False
+        return True
+
+    async def _report_forever(self) -> None:
+        while True:
+            self._metrics.report(self._stats())
+            await asyncio.sleep(REPORT_EVERY_S)
+
+    def _stats(self) -> EngineStats:
+        """Under the name by which clients know the model."""
+        stats = self._engine.stats()
+        return replace(stats, model=self._served_model_name or stats.model)
+
+
+def _replica_id() -> str:
+    try:
+        return serve.get_replica_context().replica_id.unique_id
+    except RayServeException:                        # in-process, in tests
+        return "local"

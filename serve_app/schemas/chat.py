@@ -1,0 +1,66 @@
+"""What clients send to /v1/chat/completions."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from serve_app.errors import bad_request
+from serve_app.schemas.base import RequestBody
+from serve_app.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
+
+
+class Message(RequestBody):
+    """One turn of the conversation. The chat template judges role and content: it knows what the model takes."""
+
+    harmless = frozenset({"refusal", "annotations", "audio", "reasoning_content"})   # of answers sent back as history
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"function_call": ()}
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+    def for_template(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
+class ChatRequest(SamplingFields):
+    harmless = SamplingFields.harmless | {"parallel_tool_calls"}
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "tools": ([],),
+        "tool_choice": ("none", "auto"),
+        "functions": ([],),
+        "function_call": ("none", "auto"),
+        "response_format": ({"type": "text"},),
+        "modalities": (["text"],),
+        "audio": (),
+        "prediction": (),
+        "reasoning_effort": ("none",),
+        "verbosity": (),
+        "web_search_options": (),
+    }
+
+    messages: list[Message] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)   # the newer name; it wins
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+
+    @model_validator(mode="after")
+    def _check_logprobs(self) -> "ChatRequest":
+        if self.top_logprobs is not None and not self.logprobs:
+            raise bad_request("top_logprobs is only allowed with logprobs", "top_logprobs")
+        return self
+
+    def max_tokens_within(self, num_free_tokens: int) -> int:
+        """Most tokens of an answer, for which the context has `num_free_tokens`; by default all of them.
+
+        At least 1, so that a prompt that fills the context is refused in the engine's words.
+        """
+        return self.max_completion_tokens or self.max_tokens or max(num_free_tokens, 1)
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None

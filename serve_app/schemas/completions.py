@@ -1,0 +1,59 @@
+"""What clients send to /v1/completions."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from serve_app.errors import bad_request
+from serve_app.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
+
+Prompt = str | list[int]
+
+DEFAULT_MAX_TOKENS = 16                              # the OpenAI reference's
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in value)
+
+
+def _as_prompts(value: Any) -> list[Prompt]:
+    """One prompt or several, as text or token ids, as a list of prompts."""
+    if isinstance(value, str) or (value and _is_token_ids(value)):
+        prompts = [value]
+    elif isinstance(value, list) and value and all(isinstance(p, str) or _is_token_ids(p) for p in value):
+        prompts = value
+    else:
+        raise ValueError("must be a string, a list of strings, a list of token ids or a list of such lists")
+    for prompt in prompts:
+        if isinstance(prompt, list):
+            _check_token_ids(prompt)
+    return prompts
+
+
+def _check_token_ids(token_ids: list[int]) -> None:
+    if not token_ids:
+        raise ValueError("a list of token ids is empty")
+    if not 0 <= min(token_ids) <= max(token_ids) < 2**31:
+        raise ValueError(f"{min(token_ids) if min(token_ids) < 0 else max(token_ids)} is not a token id")
+
+
+class CompletionRequest(SamplingFields):
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"suffix": ("",)}
+
+    prompt: Annotated[list[Prompt], BeforeValidator(_as_prompts)] = Field(min_length=1)
+    max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=0)
+    echo: bool = False
+    logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    best_of: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> "CompletionRequest":
+        if self.max_tokens == 0 and not self.echo:
+            raise bad_request("max_tokens: must be at least 1 unless echo is set", "max_tokens")
+        if self.best_of not in (None, 1) and self.stream:
+            raise bad_request("best_of is not allowed with stream", "best_of")
+        if self.best_of not in (None, self.n):
+            message = "'best_of' other than n is not supported by this server"
+            raise bad_request(message, "best_of", "unsupported_parameter")
+        return self

@@ -1,0 +1,96 @@
+"""The sampling and streaming fields that completions and chat completions share."""
+
+import secrets
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from engine.api import SamplingParams
+from serve_app.errors import bad_request
+from serve_app.schemas.base import RequestBody
+
+MAX_CHOICES = 128
+MAX_STOPS = 16
+MAX_TOP_LOGPROBS = 20
+SEED_BITS = 63
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+StopString = Annotated[str, Field(min_length=1)]
+
+
+class StreamOptions(RequestBody):
+    include_usage: bool = False
+
+
+class SamplingFields(RequestBody):
+    """Fields beyond the OpenAI reference carry the names and meanings that vLLM and SGLang gave them."""
+
+    harmless = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier"})
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: int = Field(1, ge=1, le=MAX_CHOICES)
+    temperature: float = Field(1.0, ge=0, le=2)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=-1, lt=2**31)            # 0 and -1: off
+    min_p: float = Field(0.0, ge=0, le=1)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(1.0, gt=0, le=10)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field(default_factory=dict)
+    seed: int | None = Field(None, ge=-(2**SEED_BITS), lt=2**SEED_BITS)
+    min_tokens: int = Field(0, ge=0)
+    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(default_factory=list, max_length=MAX_STOPS)
+    stop_token_ids: list[TokenId] = Field(default_factory=list)
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> "SamplingFields":
+        if self.stream_options is not None and not self.stream:
+            raise bad_request("stream_options is only allowed with stream", "stream_options")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def sampling(
+        self, max_tokens: int, *, logprobs: int | None = None, prompt_logprobs: int | None = None
+    ) -> SamplingParams:
+        """The engine's value. A seed is drawn here where the client gave none, and travels with the request."""
+        if self.min_tokens > max_tokens:
+            raise bad_request(f"min_tokens is {self.min_tokens}, more than max_tokens {max_tokens}", "min_tokens")
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=self.temperature,
+            top_k=max(self.top_k, 0),
+            top_p=self.top_p,
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=self._logit_bias(),
+            seed=secrets.randbits(SEED_BITS) if self.seed is None else self.seed,
+            min_tokens=self.min_tokens,
+            stop=tuple(self.stop),
+            stop_token_ids=tuple(self.stop_token_ids),
+            ignore_eos=self.ignore_eos,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+            skip_special_tokens=self.skip_special_tokens,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
+
+    def _logit_bias(self) -> dict[int, float]:
+        for key in self.logit_bias:
+            if not (key.isascii() and key.isdigit() and int(key) < 2**31):
+                raise bad_request(f"logit_bias: '{key}' is not a token id", "logit_bias")
+        return {int(key): bias for key, bias in self.logit_bias.items()}

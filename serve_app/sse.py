@@ -1,0 +1,64 @@
+"""Server-sent events: the ASGI response that streams JSON chunks and ends with [DONE] or with an error event."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from serve_app.disconnect import disconnected
+from serve_app.errors import answer_for, to_api_error
+
+log = logging.getLogger(__name__)
+
+DONE = b"data: [DONE]\n\n"
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),                   # nginx would gather the stream
+]
+
+Chunk = dict[str, Any]
+
+
+def event(chunk: Chunk) -> bytes:
+    return b"data: " + json.dumps(chunk, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+
+
+class EventStream:
+    """A 200 that sends `chunks` as they come. It closes them whatever happens, a client that leaves included.
+
+    An error while streaming becomes one event with the OpenAI error object, after which the stream ends without
+    [DONE]: a cut answer never looks complete.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[Chunk, None]) -> None:
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send(send))
+        leaving = asyncio.create_task(disconnected(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._chunks) as chunks:
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            last = DONE
+            try:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": event(chunk), "more_body": True})
+            except Exception as error:
+                if to_api_error(error) is None:
+                    log.exception("a stream failed")
+                last = event(answer_for(error).body())
+            await send({"type": "http.response.body", "body": last, "more_body": False})
