@@ -63,9 +63,10 @@ def build_core(config: EngineConfig) -> EngineCore:
     plan = plan_engine(config)
     description, memory, device = plan.description, plan.memory, plan.device
     tokenizer = load_tokenizer(description.resolved.path, trust_remote_code=config.trust_remote_code)
-    model = load_described(description, num_valid_tokens=tokenizer.vocab_size)
+    model = load_described(
+        description, num_valid_tokens=tokenizer.vocab_size, tokenizer_eos_token_ids=tokenizer.eos_token_ids
+    )
     vocab_size = min(model.spec.vocab_size, tokenizer.vocab_size)
-    eos_token_ids = model.eos_token_ids | tokenizer.eos_token_ids
     clock = time.monotonic
     kv = KVCacheManager(
         memory.num_blocks,
@@ -80,7 +81,7 @@ def build_core(config: EngineConfig) -> EngineCore:
         ),
         max_num_seqs=plan.limits.max_num_seqs,
         max_model_len=description.max_model_len,
-        eos_token_ids=eos_token_ids,
+        eos_token_ids=model.eos_token_ids,
         vocab_size=vocab_size,
         device=device,
         clock=clock,
@@ -92,7 +93,7 @@ def build_core(config: EngineConfig) -> EngineCore:
         tokenizer,
         model_name=description.resolved.name,
         vocab_size=vocab_size,
-        eos_token_ids=eos_token_ids,
+        eos_token_ids=model.eos_token_ids,
         max_num_waiting=config.max_num_waiting,
         clock=clock,
     )

@@ -1,9 +1,9 @@
 """ModelDescription: all that can be known of a model before a single weight is read."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import AutoConfig, GenerationConfig
@@ -33,13 +33,8 @@ class ModelDescription:
     names: WeightNames
     source: TensorSource
 
-    def eos_token_ids(self, tokenizer: "HasEndToken | None" = None) -> frozenset[int]:
-        return eos_token_ids(self.hf_config, self.generation_config, tokenizer)
-
-
-class HasEndToken(Protocol):
-    @property
-    def eos_token_id(self) -> int | None: ...
+    def eos_token_ids(self, of_tokenizer: Collection[int] = ()) -> frozenset[int]:
+        return eos_token_ids(self.hf_config, self.generation_config, of_tokenizer)
 
 
 def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -> ModelDescription:
@@ -60,10 +55,10 @@ def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -
     )  # fmt: skip
 
 
-def eos_token_ids(config: Any, generation_config: Any, tokenizer: HasEndToken | None) -> frozenset[int]:
+def eos_token_ids(config: Any, generation_config: Any, of_tokenizer: Collection[int] = ()) -> frozenset[int]:
     """Every id that ends a generation, by any of the three: each is wrong alone in some published model."""
-    ids: set[int] = set()
-    for source in (config, config.get_text_config(), generation_config, tokenizer):
+    ids = set(of_tokenizer)
+    for source in (config, config.get_text_config(), generation_config):
         value: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
         ids.update([value] if isinstance(value, int) else value or ())
     return frozenset(ids)

@@ -1,6 +1,7 @@
 """Loading: a ModelDescription becomes a Decoder, with progress."""
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -9,7 +10,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.model.assemble import Assembler
 from engine.model.decoder import Decoder
-from engine.model.description import HasEndToken, ModelDescription, describe_model
+from engine.model.description import ModelDescription, describe_model
 from engine.model.dtypes import Dtypes
 from engine.model.hub import ResolvedModel
 from engine.model.spec import ModelSpec
@@ -28,28 +29,17 @@ class LoadedModel:
 
 
 def load_model(
-    resolved: ResolvedModel,
-    config: EngineConfig,
-    device: str,
-    *,
-    num_valid_tokens: int | None = None,
-    tokenizer: HasEndToken | None = None,
-    show_progress: bool | None = None,
+    resolved: ResolvedModel, config: EngineConfig, device: str, *, num_valid_tokens: int | None = None
 ) -> LoadedModel:
     """The model that `config` means, ready to run on `device`; see `load_described`."""
-    return load_described(
-        describe_model(resolved, config, device),
-        num_valid_tokens=num_valid_tokens,
-        tokenizer=tokenizer,
-        show_progress=show_progress,
-    )
+    return load_described(describe_model(resolved, config, device), num_valid_tokens=num_valid_tokens)
 
 
 def load_described(
     description: ModelDescription,
     *,
     num_valid_tokens: int | None = None,
-    tokenizer: HasEndToken | None = None,
+    tokenizer_eos_token_ids: Collection[int] = (),
     show_progress: bool | None = None,
 ) -> LoadedModel:
     """`num_valid_tokens`: ids from there on are padding and get no logits; default: none are.
@@ -69,5 +59,5 @@ def load_described(
     with tqdm(total=assembler.num_parts, desc=title, unit="part", disable=hidden) as bar:
         decoder = assembler.build(on_part=lambda: bar.update())
     return LoadedModel(
-        decoder, spec, description.dtypes, description.max_model_len, description.eos_token_ids(tokenizer)
+        decoder, spec, description.dtypes, description.max_model_len, description.eos_token_ids(tokenizer_eos_token_ids)
     )

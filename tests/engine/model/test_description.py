@@ -31,16 +31,16 @@ def rewrite_config(folder, **changes):
 @pytest.mark.parametrize(
     ("config", "generation", "tokenizer", "expected"),
     [
-        (ENDOFTEXT, [ENDOFTEXT, IM_END], ENDOFTEXT, {ENDOFTEXT, IM_END}),
-        (ENDOFTEXT, None, IM_END, {ENDOFTEXT, IM_END}),
-        (ENDOFTEXT, IM_END, ENDOFTEXT, {ENDOFTEXT, IM_END}),
-        (None, None, None, set()),
+        (ENDOFTEXT, [ENDOFTEXT, IM_END], {ENDOFTEXT}, {ENDOFTEXT, IM_END}),
+        (ENDOFTEXT, None, {IM_END}, {ENDOFTEXT, IM_END}),
+        (ENDOFTEXT, IM_END, {ENDOFTEXT}, {ENDOFTEXT, IM_END}),
+        (None, None, (), set()),
     ],
     ids=["a list in generation_config", "only the tokenizer", "an integer", "none at all"],
 )
 def test_end_tokens_are_those_of_config_generation_config_and_tokenizer(config, generation, tokenizer, expected):
     generation_config = GenerationConfig(eos_token_id=generation)
-    ids = eos_token_ids(rand_config(eos_token_id=config), generation_config, SimpleNamespace(eos_token_id=tokenizer))
+    ids = eos_token_ids(rand_config(eos_token_id=config), generation_config, tokenizer)
     assert ids == expected
 
 
@@ -52,7 +52,7 @@ def test_without_a_generation_config_the_config_alone_speaks(tmp_path):
 
 def test_end_tokens_of_a_text_config_inside_another_count():
     outer = SimpleNamespace(get_text_config=lambda: gemma3_config(eos_token_id=[1, 106]))
-    assert eos_token_ids(outer, None, None) == {1, 106}
+    assert eos_token_ids(outer, None) == {1, 106}
 
 
 def test_an_unknown_architecture_is_named_with_those_supported(tmp_path):
