@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     adopt_orphans()
     signals = Signals()
+    signals.install()
     try:
         deployment = read_deploy_file(options.file, port=options.port)
         refuse_foreign_kernels()

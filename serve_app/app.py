@@ -12,8 +12,9 @@ from ray.serve import Application
 
 from serve_app.config import AppConfig, refuse_foreign_kernels
 from serve_app.ingress import Ingress
-from serve_app.llm_server import LLMServer
+from serve_app.llm_server import EngineFactory, LLMServer
 from serve_app.placement import Placement, place
+from serve_app.remote_engine import remote_engine
 
 HEALTH_CHECK = {"health_check_period_s": 1.0, "health_check_timeout_s": 10.0}
 SHUTDOWN_SLACK_S = 5.0        # Serve kills a replica this long after the drain should have ended
@@ -22,11 +23,16 @@ INGRESS_AUTOSCALING = {"min_replicas": 1, "max_replicas": 4, "target_ongoing_req
 
 
 def build_app(args: AppConfig) -> Application:
+    return assemble(args, remote_engine)
+
+
+def assemble(args: AppConfig, engine_factory: EngineFactory) -> Application:
+    """The application around engines of `engine_factory`; tests put faulty ones there."""
     refuse_foreign_kernels()
     placement = place(args, [node["Resources"] for node in ray.nodes() if node["Alive"]])  # type: ignore[no-untyped-call]
     llm_server = serve.deployment(name="LLMServer", **llm_server_options(args, placement))(LLMServer)
     ingress = serve.deployment(name="Ingress", **ingress_options(args))(serve.ingress()(Ingress))
-    return ingress.bind(args, llm_server.bind(args))
+    return ingress.bind(args, llm_server.bind(args, engine_factory))
 
 
 def llm_server_options(config: AppConfig, placement: Placement) -> dict[str, Any]:

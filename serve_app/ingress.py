@@ -62,10 +62,10 @@ class Ingress:
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return build_asgi(self._config, self._replicas, self._gate)
 
-    def refuse_new_requests(self) -> None:
+    async def refuse_new_requests(self) -> None:
         self._gate.is_draining = True
 
-    def num_running_requests(self) -> int:
+    async def num_running_requests(self) -> int:
         return self._gate.num_running
 
 

@@ -11,17 +11,19 @@ from ray.serve.exceptions import RayServeException
 from engine.api import EngineDeadError, EngineStats, GenerationRequest, RequestError
 from serve_app.config import AppConfig
 from serve_app.metrics import RayMetrics
-from serve_app.remote_engine import ReplicaEngine, remote_engine
+from serve_app.remote_engine import ReplicaEngine
 from serve_app.replicas import Outputs, ReplicaStats
 
 REPORT_EVERY_S = 1.0
+
+EngineFactory = Callable[[AppConfig], ReplicaEngine]
 
 
 class LLMServer:
     """One replica. Holds no resources of its own: device and cores belong to its engine's actor."""
 
     async def __init__(  # type: ignore[misc]         # Serve awaits it
-        self, config: AppConfig, engine_factory: Callable[[AppConfig], ReplicaEngine] = remote_engine
+        self, config: AppConfig, engine_factory: EngineFactory
     ) -> None:
         """Raises ConfigError, which fails the deployment, if the engine cannot start."""
         self._served_model_name = config.served_model_name
@@ -50,7 +52,7 @@ class LLMServer:
         """Called by Serve, which replaces the replica if it raises."""
         await self._engine.check_health()
 
-    def end(self, cause: str) -> None:
+    async def end(self, cause: str) -> None:
         """End every open request with an error that tells `cause`, and the engine with them."""
         self._engine.end(cause)
 

@@ -4,3 +4,6 @@ import os
 
 # Two OpenMP threads cost tiny models far more than they gain, above all where tests run beside each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Before anyone imports Triton, which transformers does: its kernels run in the interpreter here.
+os.environ.setdefault("TRITON_INTERPRET", "1")

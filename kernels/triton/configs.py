@@ -51,7 +51,7 @@ _ATTENTION: dict[str, tuple[tuple[int, AttentionConfig], ...]] = {
         (256, AttentionConfig(64, 32, 8, 3, 32, 5)),  # 128 rows spill
     ),
     "gfx942": (
-        # 64 lanes a wave: 4 waves hold 64 rows. ALiBi at head_dim 128 on pages below 64 spills one register.
+        # 64 lanes a wave: 4 waves hold 64 rows. ALiBi at head_dim 128 on pages below 64 may spill one register.
         (128, AttentionConfig(64, 64, 4, 2, 64, 2, backend=_AMD)),
         (192, AttentionConfig(64, 32, 4, 2, 64, 2, backend=_AMD)),  # extend: tile 64 spills
         (256, AttentionConfig(64, 32, 8, 2, 32, 2, backend=_AMD)),  # tile 64 spills, and so do 4 waves with softcap

@@ -55,7 +55,7 @@ class _CompletionAnswer:
 
     def chunks(self, output: RequestOutput, index: int) -> Iterable[Chunk]:
         choice = self._choice(output, index)
-        if choice["text"] or choice["logprobs"] or choice["finish_reason"]:
+        if choice["text"] or choice["logprobs"] or choice["finish_reason"] or choice.get("token_ids"):
             yield self._envelope([choice])
 
     def last_chunks(self, latest: list[RequestOutput]) -> Iterable[Chunk]:
@@ -72,12 +72,13 @@ class _CompletionAnswer:
             entries = (output.prompt_logprobs or ()) + entries
         self._begun.add(index)
         logprobs = self._logprobs[index]
-        return {
+        choice = {
             "index": index,
             "text": text,
             "logprobs": logprobs.piece(entries) if logprobs is not None and entries else None,
             "finish_reason": output.finish_reason,
         }
+        return choice | {"token_ids": output.token_ids} if self._body.return_token_ids else choice
 
     def _envelope(self, choices: list[dict[str, Any]], usage_of: list[RequestOutput] | None = None) -> dict[str, Any]:
         envelope: dict[str, Any] = {

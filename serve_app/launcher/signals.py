@@ -1,7 +1,11 @@
 """Signals to the launcher: noted when they come, acted on between two steps."""
 
 import signal
+import time
+from collections.abc import Callable
 from types import FrameType
+
+ECHO_S = 0.5                  # make and `timeout` send on what reaches the launcher anyway: that is one signal
 
 
 class Interrupted(Exception):
@@ -13,15 +17,21 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """SIGINT and SIGTERM, noted in the order they came."""
+    """SIGINT and SIGTERM, in the order they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.received: list[int] = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        self._clock = clock
+        self._last_s = -ECHO_S
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.received.append(number)
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.note)
+
+    def note(self, number: int, frame: FrameType | None = None) -> None:
+        if self._clock() - self._last_s >= ECHO_S:
+            self.received.append(number)
+        self._last_s = self._clock()
 
     def raise_if_any(self) -> None:
         if self.received:

@@ -89,7 +89,7 @@ def supervise(
         try:
             ray_event = _start(cluster, signals, say)
             say(ready_block(deployment, report, ray_event))
-            return _serve(cluster, deployment, signals, say)
+            return watch(cluster, deployment, signals, say)
         finally:
             end_descendants()
 
@@ -114,7 +114,7 @@ def _start(cluster: ClusterProcess, signals: Signals, say: Callable[[str], None]
             return ray_event
 
 
-def _serve(cluster: ClusterProcess, deployment: DeployFile, signals: Signals, say: Callable[[str], None]) -> int:
+def watch(cluster: ClusterProcess, deployment: DeployFile, signals: Signals, say: Callable[[str], None]) -> int:
     """Wait for a signal, then for the drain; a second signal, or time, ends it at once."""
     while not signals.received:
         if not cluster.is_running:

@@ -46,6 +46,7 @@ class CompletionRequest(SamplingFields):
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
     best_of: int | None = Field(None, ge=1)
+    return_token_ids: bool = False                   # choices have `token_ids`, their new tokens: vLLM's extension
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "CompletionRequest":

@@ -50,8 +50,14 @@ class Cluster:
         return replica
 
     def engine(self, application: str) -> ActorState:
-        (engine,) = (a for a in self.actors("EngineActor") if a.name.startswith(f"{application}#EngineActor#"))
+        (engine,) = self._engines(application)
         return engine
+
+    def engine_pids(self, application: str) -> set[int]:
+        return {engine.pid for engine in self._engines(application)}
+
+    def _engines(self, application: str) -> list[ActorState]:
+        return [a for a in self.actors("EngineActor") if a.name.startswith(f"{application}#EngineActor#")]
 
 
 def num_gpus(actor: ActorState) -> float:
@@ -142,9 +148,12 @@ def applications(cluster: Cluster, models: dict[str, Path]) -> dict[str, Applica
             "metrics_interval_s": 0.5, "look_back_period_s": 2, "downscale_delay_s": 600,
         },
     }  # fmt: skip
-    script, rand = _application("script", script_args, [ingress]), _application("rand", rand_args, [on_logical_gpu])
-    _deploy(cluster, [script, rand])
-    return {name: Application(name, f"{cluster.url}/{name}") for name in ("script", "rand")}
+    faulty = _application("faulty", script_args, []) | {"import_path": "tests.integration.faulty_app:build_app"}
+    _deploy(
+        cluster,
+        [_application("script", script_args, [ingress]), _application("rand", rand_args, [on_logical_gpu]), faulty],
+    )
+    return {name: Application(name, f"{cluster.url}/{name}") for name in ("script", "rand", "faulty")}
 
 
 @pytest.fixture(scope="session")
@@ -155,6 +164,11 @@ def script(applications: dict[str, Application]) -> Application:
 @pytest.fixture(scope="session")
 def rand(applications: dict[str, Application]) -> Application:
     return applications["rand"]
+
+
+@pytest.fixture(scope="session")
+def faulty(applications: dict[str, Application]) -> Application:
+    return applications["faulty"]
 
 
 def _application(name: str, args: dict[str, Any], deployments: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.integration.conftest import Application, Cluster, num_gpus
+from tests.integration.faulty_app import FAULT
 from tests.integration.sse import open_stream
 
 pytestmark = pytest.mark.integration
@@ -53,6 +54,22 @@ def test_op_01_an_engine_that_ends_is_told_and_replaced(
         time.sleep(0.1)
     script.assert_alive()
     assert cluster.engine("script").pid != pid
+
+
+def test_op_01_a_fault_in_the_step_loop_is_told_and_the_engine_replaced(cluster: Cluster, faulty: Application) -> None:
+    pid = cluster.engine("faulty").pid
+    body = {"prompt": "x L", "max_tokens": 1900, "temperature": 0}
+    with open_stream(faulty, "/v1/completions", body) as payloads:
+        next(payloads)
+        response = faulty.post("/v1/completions", {"prompt": [FAULT]})
+        assert response.status_code == 503
+        assert "the device was lost" in response.json()["error"]["message"]
+        assert "the device was lost" in json.loads(list(payloads)[-1])["error"]["message"]
+    deadline = time.monotonic() + RECOVERY_S
+    while cluster.engine_pids("faulty") in (set(), {pid}) or not faulty.is_healthy():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    faulty.assert_alive()
 
 
 def test_op_01_new_requests_wait_for_the_engine_or_are_told_to_try_again(cluster: Cluster, script: Application) -> None:

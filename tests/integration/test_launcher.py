@@ -92,6 +92,7 @@ def test_ctrl_c_ends_streams_with_an_error_within_ten_seconds(deployment: Path, 
         server.stop(signal.SIGINT)
         assert server.process.wait(10) == 130
         stream.join()
+        assert "error" not in server.output()
     assert "the server is shutting down" in json.loads(stream.payloads[-1])["error"]["message"]
     assert_nothing_is_left(processes, port, shared_memory, within_s=1)
 

@@ -16,7 +16,7 @@ MODELS = [
     {"head_dim": 96, "group": 1, "window": 2047},  # Phi-3 mini
     {"head_dim": 128, "group": 4},  # Llama 3 8B
     {"head_dim": 128, "group": 4, "page": 16, "window": 4096},  # Mistral
-    {"head_dim": 128, "group": 1, "alibi": True},  # BLOOM
+    {"head_dim": 128, "group": 1, "page": 1, "alibi": True},  # BLOOM
     {"head_dim": 192, "group": 4},
     {"head_dim": 256, "group": 2, "window": 4096, "softcap": 50.0},  # Gemma 2
 ]

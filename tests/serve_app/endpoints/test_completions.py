@@ -31,6 +31,17 @@ async def test_streamed_text_equals_whole_text(tiny_model: Path) -> None:
     assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
 
 
+async def test_token_ids_are_told_if_asked_for_streamed_or_whole(tiny_model: Path) -> None:
+    ask = {"prompt": "xyz", "return_token_ids": True}
+    async with serving(FakeEngine(PEPPER), tiny_model) as client:
+        whole = (await client.post("/v1/completions", json=ask)).json()
+    async with serving(FakeEngine(PEPPER), tiny_model) as client:
+        *chunks, _ = events((await client.post("/v1/completions", json=ask | {"stream": True})).text)
+    streamed = [token_id for chunk in chunks for token_id in chunk["choices"][0]["token_ids"]]
+    assert streamed == whole["choices"][0]["token_ids"]
+    assert streamed[:5] == [step.token_id for step in PEPPER]
+
+
 @pytest.mark.parametrize(
     ("prompt", "token_ids"),
     [

@@ -1,10 +1,14 @@
 import json
 import shlex
+import signal
+
+import pytest
 
 from engine.api import PreflightReport
 from serve_app.__main__ import memory_plan
 from serve_app.deploy_file import IMPORT_PATH, parse_deploy_file
-from serve_app.launcher.supervisor import ready_block
+from serve_app.launcher.signals import Signals
+from serve_app.launcher.supervisor import ready_block, watch
 
 REPORT = PreflightReport(
     model_name="it's",
@@ -39,3 +43,56 @@ def test_memory_plan_is_one_line_with_every_part():
     assert memory_plan(REPORT) == (
         "memory plan on cpu: weights 1.00 GiB + activations 0.50 GiB + KV cache 2.00 GiB (8192 tokens)"
     )
+
+
+class FakeCluster:
+    """A cluster process that ends with `exit_status` when it is told to stop, or never."""
+
+    def __init__(self, exit_status: int | None) -> None:
+        self.exit_status: int | None = None
+        self.told: list[int] = []
+        self._on_stop = exit_status
+
+    @property
+    def is_running(self) -> bool:
+        return self.exit_status is None
+
+    def signal(self, number: int) -> None:
+        self.told.append(number)
+        self.exit_status = self._on_stop
+
+    def last_output(self) -> str:
+        return "raylet: out of disk"
+
+
+def arrived(*numbers: signal.Signals) -> Signals:
+    """Signals that have come a minute apart."""
+    clock = iter(range(0, 6000, 30))
+    signals = Signals(lambda: next(clock))
+    for number in numbers:
+        signals.note(number)
+    return signals
+
+
+@pytest.mark.parametrize(
+    ("signals", "on_stop", "told", "status"),
+    [
+        ([signal.SIGTERM], 0, [signal.SIGTERM], 0),
+        ([signal.SIGTERM], 1, [signal.SIGTERM], 143),
+        ([signal.SIGTERM, signal.SIGTERM], None, [signal.SIGTERM], 143),
+        ([signal.SIGINT], 0, [signal.SIGUSR1], 130),
+        ([signal.SIGINT, signal.SIGINT], None, [signal.SIGUSR1], 130),
+    ],
+    ids=["drained", "drain failed", "second signal does not wait", "Ctrl-C", "second Ctrl-C does not wait"],
+)
+def test_exit_status_tells_how_it_ended(signals, on_stop, told, status):
+    cluster = FakeCluster(on_stop)
+    assert watch(cluster, DEPLOYMENT, arrived(*signals), lambda text: None) == status
+    assert cluster.told == told
+
+
+def test_a_cluster_that_ends_by_itself_ends_the_launcher_with_its_last_words():
+    cluster, said = FakeCluster(None), []
+    cluster.exit_status = 7
+    assert watch(cluster, DEPLOYMENT, arrived(), said.append) == 1
+    assert "exit status 7" in said[0] and "raylet: out of disk" in said[0]
