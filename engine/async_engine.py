@@ -55,10 +55,10 @@ class AsyncEngine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._core = await asyncio.to_thread(self._build, self._config)
-        self._heartbeat_s = self._clock()
-        self._thread = threading.Thread(target=self._run, args=(self._core,), name="engine-step", daemon=True)
+        built: asyncio.Future[EngineCore] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._build_and_run, args=(built,), name="engine-step", daemon=True)
         self._thread.start()
+        self._core = await built
 
     async def submit(self, request: GenerationRequest) -> None:
         self._submitted.add(request.request_id)
@@ -179,6 +179,21 @@ class AsyncEngine:
 
     # ------------------------------------------------------------------------------------------- on the step thread
 
+    def _build_and_run(self, built: "asyncio.Future[EngineCore]") -> None:
+        """The whole life of the engine on one thread.
+
+        The model is built here too: OpenMP keeps a team of workers for every thread that has computed, and once there
+        are more of them than cores it lets them sleep between products, which costs a third of a decode step.
+        """
+        try:
+            core = self._build(self._config)
+        except BaseException as error:
+            self._to_loop(_settle, built, None, error)
+            return
+        self._heartbeat_s = self._clock()
+        self._to_loop(_settle, built, core, None)
+        self._run(core)
+
     def _run(self, core: EngineCore) -> None:
         try:
             is_checked = False
@@ -226,7 +241,7 @@ class AsyncEngine:
             self._stopping = True                      # the loop is closed: nobody is left to serve
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is not None:

@@ -31,6 +31,8 @@ def serve_environment(*, haproxy_fallback_port: int | None, environ: Mapping[str
     chosen = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "2",       # a model that cannot load fails alike every time
+        "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",         # at 0.1, its default, the controller takes 4 % of a core
+        "RAY_worker_niceness": "0",                         # at 15, its default, anything else displaces the engine
         "PYTHONUNBUFFERED": "1",
     }
     if haproxy_fallback_port is None:

@@ -1,6 +1,7 @@
 """EngineActor: the Ray actor that hosts one engine and holds its device, and whose one stream carries all outputs."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from engine.api import Engine, EngineConfig, EngineStats, GenerationRequest, RequestOutput, create_engine
 
 STATS_EVERY_S = 0.25
+SWITCH_INTERVAL_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class EngineActor:
     """The engine's process: the Engine protocol, for one consumer of its steps."""
 
     def __init__(self, config: EngineConfig, create: Callable[[EngineConfig], Engine] = create_engine) -> None:
+        # The step thread comes back to Python some 300 times a step; at the default of 5 ms it would often wait long
+        # for this process's event loop, whose own work is measured in tenths of a millisecond.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._engine = create(config)
 
     async def start(self) -> EngineStats:
