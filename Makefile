@@ -56,7 +56,7 @@ kernels: install
 	$(PYTEST) $(QUICK) tests/kernels
 
 integration: install
-	$(PYTEST) $(QUICK) tests/integration
+	$(PYTEST) $(QUICK) tests/integration --durations=12
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("torch", "triton", "transformers", "ray", "numba", "numpy", "aiohttp")
 
@@ -36,9 +34,9 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpu": _first_line("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or None,
-        "load_average": round(psutil.getloadavg()[0], 2),   # before the run: tells a busy machine
+        "load_average": round(os.getloadavg()[0], 2),   # before the run: tells a busy machine
     }
 
 

@@ -1,20 +1,17 @@
 """What a benchmark prints and saves: the ratio first, then the figures, and a JSON file that holds everything."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.environment import environment
 from bench.metrics import Distribution, Objective
+from bench.result_file import RESULTS, stamped, write_result
 from bench.server_stats import ServerFigures
 from bench.systems import Measurement
 
 SCHEMA = "conveyor-bench/1"
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,7 @@ def result_document(
 ) -> dict[str, Any]:
     """Everything a figure needs to be published or checked, ready for JSON."""
     return {
-        "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **environment(),
+        **stamped(SCHEMA),
         "objective": asdict(objective),
         "systems": {name: dict(description) for name, description in descriptions.items()},
         "ratios": [asdict(ratio) | {"median": ratio.median} for ratio in found],
@@ -94,11 +89,7 @@ def save(document: Mapping[str, Any], *, folder: Path = RESULTS) -> Path:
     measurements = document["measurements"]
     workloads = "+".join(dict.fromkeys(m["workload"]["name"] for m in measurements))
     systems = "-vs-".join(dict.fromkeys(m["system"] for m in measurements))
-    when = document["created"].replace(":", "").replace("+0000", "Z")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{when}-{workloads}-{systems}.json"
-    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
-    return path
+    return write_result(document, f"{workloads}-{systems}", folder=folder)
 
 
 def comparison_text(measurements: Sequence[Measurement], found: Sequence[Ratio]) -> str:

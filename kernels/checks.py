@@ -5,6 +5,7 @@ from torch import Tensor
 
 ACTIVATION_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2)
+CACHE_DTYPES = (*ACTIVATION_DTYPES, *FP8_DTYPES)
 INDEX_DTYPES = (torch.int32, torch.int64)
 
 
@@ -41,3 +42,8 @@ def kv_caches(key_cache: Tensor, value_cache: Tensor, like: Tensor, head_dim: in
 def positive(name: str, value: float) -> None:
     if not value > 0:
         raise ValueError(f"{name} must be positive, got {value}")
+
+
+def not_negative(**values: float) -> None:
+    if any(value < 0 for value in values.values()):
+        raise ValueError("none may be negative: " + ", ".join(f"{name}={value}" for name, value in values.items()))

@@ -1,89 +1,14 @@
-"""The ops of the engine: one checked host function each, one torch.library node each (`conveyor::<op>`).
+"""The ops of the engine: one checked host function each, one torch.library node each (`kernels.registry`).
 
 The device of the tensors decides what runs: CPU tensors go to `kernels.cpu`, CUDA tensors to `kernels.triton`.
-Both are imported at the first call, so a machine without Triton (or numba) imports this module all the same.
 Semantics are those of `kernels.reference`.
 """
-
-import importlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernels import checks
-
-# op -> the modules of kernels.cpu and of kernels.triton that hold a function of its name and signature
-IMPLEMENTATIONS = {
-    "paged_attention": ("paged_attention", "paged_attention"),
-    "rope_and_cache_write": ("rope_and_cache_write", "rope_and_cache_write"),
-    "rms_norm": ("norms", "rms_norm"),
-    "add_rms_norm": ("norms", "rms_norm"),
-    "layer_norm": ("norms", "layer_norm"),
-    "silu_and_mul": ("activation", "activation"),
-    "gelu_and_mul": ("activation", "activation"),
-    "sample": ("sample", "sample"),
-}
-
-_LIBRARY = torch.library.Library("conveyor", "DEF")
-
-
-def _imported_at_call(module: str, op: str) -> Callable[..., Any]:
-    """The function `op` of a module that is imported when first needed."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(importlib.import_module(module), op)(*args, **kwargs)
-
-    return call
-
-
-def _register(op: str, schema: str, fake: Callable[..., Any]) -> None:
-    """Defines conveyor::<op> for CPU and CUDA tensors; `fake` makes its output without data."""
-    cpu, triton = IMPLEMENTATIONS[op]
-    _LIBRARY.define(op + schema)
-    _LIBRARY.impl(op, _imported_at_call(f"kernels.cpu.{cpu}", op), "CPU")
-    _LIBRARY.impl(op, _imported_at_call(f"kernels.triton.{triton}", op), "CUDA")
-    torch.library.register_fake(f"conveyor::{op}", fake, lib=_LIBRARY)
-
-
-def _like_first(x: Tensor, *args: Any, **options: Any) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-def _half_width(gate_up: Tensor, *args: Any) -> Tensor:
-    return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
-
-
-_register(
-    "paged_attention",
-    "(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, "
-    "Tensor query_start_loc, *, float scale, int max_query_len, bool causal=True, int window=0, float softcap=0.0, "
-    "Tensor? alibi_slopes=None, Tensor? sinks=None, float k_scale=1.0, float v_scale=1.0) -> Tensor",
-    _like_first,
-)
-_register(
-    "rope_and_cache_write",
-    "(Tensor(a!) query, Tensor(b!) key, Tensor value, Tensor? cos_sin, Tensor rope_rows, Tensor(c!) key_cache, "
-    "Tensor(d!) value_cache, Tensor slot_mapping, *, Tensor? q_norm_weight=None, Tensor? k_norm_weight=None, "
-    "float eps=1e-6, bool norm_one_plus=False, bool interleaved=False, float k_scale=1.0, float v_scale=1.0) -> ()",
-    lambda *args, **options: None,
-)
-_register("rms_norm", "(Tensor x, Tensor weight, float eps, bool one_plus=False) -> Tensor", _like_first)
-_register(
-    "add_rms_norm",
-    "(Tensor x, Tensor(a!) residual, Tensor weight, float eps, bool one_plus=False) -> Tensor",
-    _like_first,
-)
-_register("layer_norm", "(Tensor x, Tensor weight, Tensor? bias, float eps) -> Tensor", _like_first)
-_register("silu_and_mul", "(Tensor gate_up) -> Tensor", _half_width)
-_register("gelu_and_mul", "(Tensor gate_up, str approximate) -> Tensor", _half_width)
-_register(
-    "sample",
-    "(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor choices, "
-    "Tensor positions) -> Tensor",
-    lambda logits, *args: logits.new_empty(logits.shape[0], dtype=torch.int64),
-)
+from kernels.registry import IMPLEMENTATIONS as IMPLEMENTATIONS
 
 
 def paged_attention(
@@ -119,14 +44,48 @@ def paged_attention(
     for name, per_head in (("alibi_slopes", alibi_slopes), ("sinks", sinks)):
         if per_head is not None:
             checks.tensor(name, per_head, (num_heads,), torch.float32, query)
-    if window < 0 or softcap < 0 or max_query_len < 0:
-        raise ValueError(f"none may be negative: window={window}, softcap={softcap}, max_query_len={max_query_len}")
+    checks.not_negative(window=window, softcap=softcap, max_query_len=max_query_len)
     for name, value in (("scale", scale), ("k_scale", k_scale), ("v_scale", v_scale)):
         checks.positive(name, value)
     out: Tensor = torch.ops.conveyor.paged_attention(
         query, key_cache, value_cache, block_table, seq_lens, query_start_loc, scale=scale,
         max_query_len=max_query_len, causal=causal, window=window, softcap=softcap, alibi_slopes=alibi_slopes,
         sinks=sinks, k_scale=k_scale, v_scale=v_scale,
+    )  # fmt: skip
+    return out
+
+
+def varlen_attention(
+    query: Tensor,  # [num_tokens, num_query_heads, head_dim], may be a view of packed QKV, as key and value
+    key: Tensor,  # [num_tokens, num_kv_heads, head_dim]
+    value: Tensor,
+    query_start_loc: Tensor,  # int32 [num_requests + 1]
+    *,
+    scale: float,
+    max_query_len: int,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,  # float32 [num_query_heads]
+) -> Tensor:
+    """Attention of each request's tokens over themselves, without a cache: a contiguous tensor like `query`.
+
+    max_query_len is at least the longest request. Rows that belong to no request come back undefined.
+    """
+    checks.tensor("query", query, (None, None, None), checks.ACTIVATION_DTYPES, query, contiguous=False)
+    num_tokens, num_heads, head_dim = query.shape
+    checks.tensor("key", key, (num_tokens, None, head_dim), query.dtype, query, contiguous=False)
+    checks.tensor("value", value, tuple(key.shape), query.dtype, query, contiguous=False)
+    if num_heads % key.shape[1]:
+        raise ValueError(f"query has {num_heads} heads, no multiple of key's {key.shape[1]}")
+    checks.tensor("query_start_loc", query_start_loc, (None,), torch.int32, query)
+    if sinks is not None:
+        checks.tensor("sinks", sinks, (num_heads,), torch.float32, query)
+    checks.not_negative(window=window, softcap=softcap, max_query_len=max_query_len)
+    checks.positive("scale", scale)
+    out: Tensor = torch.ops.conveyor.varlen_attention(
+        query, key, value, query_start_loc, scale=scale, max_query_len=max_query_len, causal=causal, window=window,
+        softcap=softcap, sinks=sinks,
     )  # fmt: skip
     return out
 
@@ -223,6 +182,42 @@ def gelu_and_mul(gate_up: Tensor, approximate: str) -> Tensor:
     return out
 
 
+def apply_penalties(
+    logits: Tensor,  # float32 [num_rows, vocab], changed in place
+    row_start_loc: Tensor,  # int32 [num_rows + 1]: row r owns token_ids[row_start_loc[r] : row_start_loc[r + 1]]
+    token_ids: Tensor,  # int32 [num]: tokens of prompt and output, distinct within a row
+    counts: Tensor,  # int32 [num]: times in the output; 0: in the prompt only
+    repetition: Tensor,  # float32 [num_rows]; 1: off
+    frequency: Tensor,  # float32 [num_rows]; 0: off
+    presence: Tensor,  # float32 [num_rows]; 0: off
+    bias_start_loc: Tensor,  # int32 [num_rows + 1]
+    bias_ids: Tensor,  # int32 [num_biases], distinct within a row
+    biases: Tensor,  # float32 [num_biases]
+    ending_start_loc: Tensor,  # int32 [num_rows + 1]
+    ending_ids: Tensor,  # int32 [num_ending]: may not be drawn yet
+    bitmask: Tensor | None = None,  # int32 [num_rows, ceil(vocab / 32)]: set bits may be drawn
+) -> None:
+    """Penalties, biases and masks on the logits, in place; see `kernels.reference.apply_penalties` for the rule."""
+    checks.tensor("logits", logits, (None, None), torch.float32, logits)
+    num_rows, vocab = logits.shape
+    for name, starts in (
+        ("row_start_loc", row_start_loc), ("bias_start_loc", bias_start_loc), ("ending_start_loc", ending_start_loc)
+    ):  # fmt: skip
+        checks.tensor(name, starts, (num_rows + 1,), torch.int32, logits)
+    for name, ids in (("token_ids", token_ids), ("bias_ids", bias_ids), ("ending_ids", ending_ids)):
+        checks.tensor(name, ids, (None,), torch.int32, logits)
+    checks.tensor("counts", counts, tuple(token_ids.shape), torch.int32, logits)
+    checks.tensor("biases", biases, tuple(bias_ids.shape), torch.float32, logits)
+    for name, value in (("repetition", repetition), ("frequency", frequency), ("presence", presence)):
+        checks.tensor(name, value, (num_rows,), torch.float32, logits)
+    if bitmask is not None:
+        checks.tensor("bitmask", bitmask, (num_rows, -(-vocab // 32)), torch.int32, logits)
+    torch.ops.conveyor.apply_penalties(
+        logits, row_start_loc, token_ids, counts, repetition, frequency, presence, bias_start_loc, bias_ids, biases,
+        ending_start_loc, ending_ids, bitmask,
+    )  # fmt: skip
+
+
 def sample(
     logits: Tensor,  # float32 [num_rows, vocab]
     temperature: Tensor,  # float32 [num_rows]; below 1e-5: greedy
@@ -243,3 +238,40 @@ def sample(
     checks.tensor("seeds", seeds, rows, torch.int64, logits)
     out: Tensor = torch.ops.conveyor.sample(logits, temperature, top_k, top_p, min_p, seeds, choices, positions)
     return out
+
+
+def copy_blocks(
+    key_cache: Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
+    value_cache: Tensor,
+    block_pairs: Tensor,  # int64 [num_pairs, 2]: (source, destination)
+) -> None:
+    """Copies blocks inside one layer's caches, for a prefix that is written to: copy-on-write.
+
+    Destinations are distinct, and none of them is a source.
+    """
+    checks.tensor("key_cache", key_cache, (None, None, None, None), checks.CACHE_DTYPES, key_cache)
+    checks.tensor("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype, key_cache)
+    checks.tensor("block_pairs", block_pairs, (None, 2), torch.int64, key_cache)
+    torch.ops.conveyor.copy_blocks(key_cache, value_cache, block_pairs)
+
+
+def swap_blocks(
+    source: Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim], a cache
+    destination: Tensor,  # the same but for num_blocks and the device
+    block_pairs: Tensor,  # int64 [num_pairs, 2] in host memory: (source, destination)
+) -> None:
+    """Copies blocks of one cache into another, between a device and pinned host memory: offload and its way back.
+
+    Destinations are distinct. Between devices the copies are queued on the current stream: whoever reads host memory,
+    or reuses it, waits for that stream first.
+    """
+    checks.tensor("source", source, (None, None, None, None), checks.CACHE_DTYPES, source)
+    checks.tensor("destination", destination, (None, *source.shape[1:]), source.dtype, destination)
+    checks.tensor("block_pairs", block_pairs, (None, 2), torch.int64, block_pairs)
+    if block_pairs.device.type != "cpu":
+        raise ValueError(f"block_pairs must be on cpu, got {block_pairs.device}: the host queues the copies")
+    if source.device != destination.device:
+        for name, cache in (("source", source), ("destination", destination)):
+            if cache.device.type == "cpu" and not cache.is_pinned():
+                raise ValueError(f"{name} must be pinned memory: a copy from or to other memory blocks the host")
+    torch.ops.conveyor.swap_blocks(source, destination, block_pairs)

@@ -138,6 +138,68 @@ def check_attention(case: AttentionCase, attention: Callable[..., Tensor], **ext
     return actual
 
 
+@dataclass(frozen=True)
+class VarlenCase:
+    """Inputs of varlen_attention: views of packed QKV with NaN between the heads and after the last request."""
+
+    query: Tensor  # [num_tokens, num_query_heads, head_dim]
+    key: Tensor  # [num_tokens, num_kv_heads, head_dim]
+    value: Tensor
+    query_start_loc: Tensor  # int32 [num_requests + 1]
+    options: dict[str, Any]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.query, self.key, self.value, self.query_start_loc
+
+    def run(self, attention: Callable[..., Tensor], **extra: Any) -> Tensor:
+        """The rows of all requests."""
+        with nan_allocations():
+            return attention(*self.tensors, **self.options, **extra)[: int(self.query_start_loc[-1])]
+
+    def rows(self, request: int) -> slice:
+        """The tokens of one request."""
+        starts = self.query_start_loc.tolist()
+        return slice(starts[request], starts[request + 1])
+
+    def select(self, requests: Sequence[int]) -> "VarlenCase":
+        """The same requests in another batch: these only, in this order."""
+        lengths = [self.rows(r).stop - self.rows(r).start for r in requests]
+        query, key, value = (torch.cat([x[self.rows(r)] for r in requests]) for x in (self.query, self.key, self.value))
+        options = {**self.options, "max_query_len": max(lengths)}
+        return VarlenCase(query, key, value, start_locations(lengths), options)
+
+
+def varlen_case(
+    lengths: Sequence[int],
+    *,
+    num_query_heads: int = 4,
+    num_kv_heads: int = 2,
+    head_dim: int = 32,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    **options: Any,
+) -> VarlenCase:
+    """A random case; `options` go to the kernel as they are (scale and max_query_len have defaults)."""
+    rng = torch.Generator().manual_seed(seed)
+    num_tokens, num_heads = sum(lengths), num_query_heads + 2 * num_kv_heads
+    packed = torch.full((num_tokens + 3, num_heads + 1, head_dim), math.nan, dtype=dtype)
+    packed[:num_tokens, :num_heads] = torch.randn(num_tokens, num_heads, head_dim, generator=rng)
+    query, key, value = packed[:, :num_heads].split([num_query_heads, num_kv_heads, num_kv_heads], dim=1)
+    defaults = {"scale": head_dim**-0.5, "max_query_len": max(lengths, default=0)}
+    return VarlenCase(query, key, value, start_locations(lengths), {**defaults, **options})
+
+
+def check_varlen(case: VarlenCase, attention: Callable[..., Tensor], **extra: Any) -> Tensor:
+    """Runs the kernel and compares it with the reference."""
+    before = [tensor.clone() for tensor in case.tensors]
+    actual = case.run(attention, **extra)
+    for tensor, copy in zip(case.tensors, before, strict=True):
+        assert torch.equal(tensor.view(torch.uint8), copy.view(torch.uint8)), "an input was written"
+    assert_close(actual, case.run(reference.varlen_attention), case.options["max_query_len"], "attention")
+    return actual
+
+
 def random_attention_case(seed: int, **fixed: Any) -> AttentionCase:
     """A case drawn from everything that attention supports; `fixed` overrides a draw."""
     rng = torch.Generator().manual_seed(seed)

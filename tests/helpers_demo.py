@@ -1,5 +1,7 @@
 """The demo model in transformers, in float32, with the weights that its GGUF file holds, dequantised."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -15,13 +17,17 @@ from engine.model.weights.checkpoint import Checkpoint
 NEAR_TIE = 1e-3   # two logits this close may rank either way
 
 
-def demo_description() -> ModelDescription:
+def demo_path() -> Path:
     """Fetches the model if need be; skips the test where it cannot be had."""
     try:
-        resolved = resolve("demo")
+        return resolve("demo").path
     except ConfigError as error:
         pytest.skip(str(error))
-    return describe_model(resolved, EngineConfig(model="demo", dtype="float32", max_model_len=256), "cpu")
+
+
+def demo_description() -> ModelDescription:
+    demo_path()
+    return describe_model(resolve("demo"), EngineConfig(model="demo", dtype="float32", max_model_len=256), "cpu")
 
 
 def demo_reference(description: ModelDescription) -> PreTrainedModel:

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
 from engine.config import KVCacheConfig
@@ -130,6 +129,8 @@ def free_memory_bytes(device: str) -> int:
     """What may still be allocated on `device`; on a CPU the container's limit counts as well as the machine's."""
     if device != "cpu":
         return int(torch.cuda.mem_get_info(device)[0])
+    import psutil  # a GPU does without
+
     return min([int(psutil.virtual_memory().available), *_cgroup_free_bytes(_CGROUP_ROOT)])
 
 

@@ -12,11 +12,10 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.model.dtypes import Dtypes, resolve_dtypes
 from engine.model.families import FAMILIES, family_of
-from engine.model.families.gguf import open_gguf
 from engine.model.hub import ResolvedModel
 from engine.model.names import WeightNames
+from engine.model.random_weights import RandomSource, shape_config
 from engine.model.spec import ModelSpec
-from engine.model.weights.gguf_file import GGUFFile
 from engine.model.weights.safetensors import SafetensorsSource
 from engine.model.weights.source import TensorSource
 
@@ -41,9 +40,20 @@ def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -
     """Reads configs and file headers. Raises ConfigError if this model cannot be served as configured."""
     source: TensorSource
     if resolved.kind == "gguf":
+        from engine.model.families.gguf import open_gguf  # needs packages that the other kinds do without
+        from engine.model.weights.gguf_file import GGUFFile
+
         model = open_gguf(GGUFFile(resolved.path))
         hf_config, generation_config = model.config, None
         spec, names, source = model.spec, model.names, model.source
+    elif resolved.kind == "random":
+        hf_config, generation_config = shape_config(str(resolved.path)), None
+        family = family_of(hf_config.architectures, resolved.name)
+        spec, names = family.spec(hf_config), family.names
+        used = resolve_dtypes(config.dtype, device, spec.checkpoint_dtype)
+        source = RandomSource(
+            spec, names, resolved.name, seed=config.seed, device=torch.device(device), dtype=used.activations
+        )
     else:
         hf_config = _read_config(resolved, config.trust_remote_code)
         family = family_of(hf_config.architectures, str(resolved.path))

@@ -1,4 +1,7 @@
-"""From the configuration's `model` to files: the demo, a Hugging Face id, a local folder or a .gguf file."""
+"""From the configuration's `model` to files: the demo, a Hugging Face id, a local folder or a .gguf file.
+
+Or to no file at all: `random:<shape>` is a model of random weights.
+"""
 
 import re
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from typing import Literal
 
 from engine.config import cache_directory, hugging_face_token
 from engine.errors import ConfigError
+from engine.model.shapes import PREFIX, SHAPES, shape_name
 
 DEMO = "demo"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -16,8 +20,8 @@ _UNWANTED = ("consolidated*", "original/*", "onnx/*")  # other forms of the same
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    kind: Literal["folder", "gguf"]
-    path: Path
+    kind: Literal["folder", "gguf", "random"]
+    path: Path               # of a random one: `random:<shape>`, which names no file
     name: str                # what clients call it unless told otherwise
 
 
@@ -27,6 +31,11 @@ def resolve(model: str) -> ResolvedModel:
         from engine.model import demo
 
         return ResolvedModel("gguf", demo.fetch(cache_directory()), demo.NAME)
+    if (shape := shape_name(model)) is not None:
+        if shape not in SHAPES:
+            known = ", ".join(PREFIX + name for name in SHAPES)
+            raise ConfigError(f"model: {model}: there is no shape '{shape}' for random weights; known: {known}")
+        return ResolvedModel("random", Path(model), model)
     path = Path(model).expanduser()
     if path.suffix == ".gguf" and (path.exists() or not _HUB_ID.fullmatch(model)):
         if not path.is_file():

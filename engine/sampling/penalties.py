@@ -9,15 +9,16 @@ In this order, on float32 logits:
 Each row depends on its own request only, and on its tokens only: the same after a preemption or a resume.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from engine.sampling.params import SamplingParams
+from kernels import ops
 
-_Rows = list[tuple[int, "PenaltyState"]]           # (row of the logits, the request's state)
+_Ids = npt.NDArray[np.int32]
 
 
 class PenaltyState:
@@ -36,16 +37,16 @@ class PenaltyState:
         vocab_size: int,
     ) -> None:
         self.sampling = sampling
-        self.bias_ids = np.fromiter(sampling.logit_bias.keys(), np.int64)
+        self.bias_ids = np.fromiter(sampling.logit_bias.keys(), np.int32)
         self.bias = np.fromiter(sampling.logit_bias.values(), np.float32)
         # Ids beyond the vocabulary are legal here: they end nothing, so nothing has to be masked.
         ending = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos_token_ids)}
-        self.ending_ids = np.array(sorted(token_id for token_id in ending if 0 <= token_id < vocab_size), np.int64)
+        self._ending_ids = np.array(sorted(token_id for token_id in ending if 0 <= token_id < vocab_size), np.int32)
         self._num_output_tokens = 0
         repeatable = set(prompt_token_ids) if sampling.repetition_penalty != 1.0 else set[int]()
         self._slots = {token_id: slot for slot, token_id in enumerate(sorted(repeatable))}
-        self._ids = np.fromiter(self._slots, np.int64)             # slot -> token id; beyond len(_slots) unused
-        self._counts = np.zeros(len(self._slots), np.float32)      # slot -> times in the output
+        self._ids = np.fromiter(self._slots, np.int32)             # slot -> token id; beyond len(_slots) unused
+        self._counts = np.zeros(len(self._slots), np.int32)        # slot -> times in the output
         for token_id in output_token_ids:
             self.append(token_id)
 
@@ -55,70 +56,61 @@ class PenaltyState:
         slot = self._slots.setdefault(token_id, len(self._slots))
         if slot == len(self._ids):
             self._ids = np.resize(self._ids, 2 * slot + 16)
-            self._counts = np.concatenate([self._counts, np.zeros(slot + 16, np.float32)])
+            self._counts = np.concatenate([self._counts, np.zeros(slot + 16, np.int32)])
         self._ids[slot] = token_id
         self._counts[slot] += 1
 
     @property
-    def penalised(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def penalised(self) -> tuple[_Ids, _Ids]:
         """Token ids that penalties concern, and how often each is in the output."""
+        sampling = self.sampling
+        if sampling.repetition_penalty == 1.0 and not sampling.presence_penalty and not sampling.frequency_penalty:
+            return self._ids[:0], self._counts[:0]
         return self._ids[:len(self._slots)], self._counts[:len(self._slots)]
 
     @property
-    def has_penalties(self) -> bool:
-        sampling = self.sampling
-        return sampling.repetition_penalty != 1.0 or bool(sampling.presence_penalty or sampling.frequency_penalty)
-
-    @property
-    def must_go_on(self) -> bool:
-        return self._num_output_tokens < self.sampling.min_tokens
+    def masked(self) -> _Ids:
+        """Token ids that may not be drawn yet."""
+        return self._ending_ids if self._num_output_tokens < self.sampling.min_tokens else self._ending_ids[:0]
 
 
 def apply_penalties(logits: torch.Tensor, states: Sequence[PenaltyState | None]) -> None:
     """Change `logits` [num_rows, vocab_size] in place; `states` has one entry a row, None where nothing changes."""
-    rows = [(row, state) for row, state in enumerate(states) if state is not None]
-    _apply_token_penalties(logits, [(row, state) for row, state in rows if state.has_penalties])
-    _apply_bias(logits, [(row, state) for row, state in rows if state.bias_ids.size])
-    _mask_ending(logits, [(row, state) for row, state in rows if state.must_go_on and state.ending_ids.size])
-
-
-def _apply_token_penalties(logits: torch.Tensor, rows: _Rows) -> None:
-    if not rows:
+    if all(state is None for state in states):
         return
-    penalised = [state.penalised for _, state in rows]
-    lengths = [len(ids) for ids, _ in penalised]
-    index = _index(logits, rows, [ids for ids, _ in penalised])
-    counts = _tensor(logits, np.concatenate([counts for _, counts in penalised]))
-
-    def spread(values: Iterable[float]) -> torch.Tensor:  # one value a request -> one a penalised token
-        return _tensor(logits, np.repeat(np.fromiter(values, np.float32), lengths))
-
-    repetition = spread(state.sampling.repetition_penalty for _, state in rows)
-    values = logits[index]
-    values = torch.where(values > 0, values / repetition, values * repetition)
-    values -= spread(state.sampling.frequency_penalty for _, state in rows) * counts
-    values -= spread(state.sampling.presence_penalty for _, state in rows) * (counts > 0)
-    logits[index] = values
-
-
-def _apply_bias(logits: torch.Tensor, rows: _Rows) -> None:
-    if rows:
-        index = _index(logits, rows, [state.bias_ids for _, state in rows])
-        logits[index] = logits[index] + _tensor(logits, np.concatenate([state.bias for _, state in rows]))
-
-
-def _mask_ending(logits: torch.Tensor, rows: _Rows) -> None:
-    if rows:
-        logits[_index(logits, rows, [state.ending_ids for _, state in rows])] = float("-inf")
+    unchanged = PenaltyState(SamplingParams(max_tokens=0), (), vocab_size=0)
+    rows = [unchanged if state is None else state for state in states]
+    penalised = [row.penalised for row in rows]
+    token_ids = [ids for ids, _ in penalised]
+    bias_ids = [row.bias_ids for row in rows]
+    masked = [row.masked for row in rows]
+    sampling = [row.sampling for row in rows]
+    arrays = (
+        _start_loc(token_ids),
+        np.concatenate(token_ids),
+        np.concatenate([counts for _, counts in penalised]),
+        np.array([params.repetition_penalty for params in sampling], np.float32),
+        np.array([params.frequency_penalty for params in sampling], np.float32),
+        np.array([params.presence_penalty for params in sampling], np.float32),
+        _start_loc(bias_ids),
+        np.concatenate(bias_ids),
+        np.concatenate([row.bias for row in rows]),
+        _start_loc(masked),
+        np.concatenate(masked),
+    )
+    ops.apply_penalties(logits, *_on_device(arrays, logits.device))
 
 
-def _index(
-    logits: torch.Tensor, rows: _Rows, ids: Sequence[npt.NDArray[np.int64]]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column of every (request, token id)."""
-    row_numbers = np.repeat(np.array([row for row, _ in rows], np.int64), [len(row_ids) for row_ids in ids])
-    return _tensor(logits, row_numbers), _tensor(logits, np.concatenate(ids))
+def _start_loc(ids: Sequence[_Ids]) -> _Ids:
+    """Where each row's ids begin once all are joined, and where the last ones end."""
+    return np.cumsum([0, *(row_ids.size for row_ids in ids)], dtype=np.int32)
 
 
-def _tensor(logits: torch.Tensor, values: npt.NDArray[np.generic]) -> torch.Tensor:
-    return torch.from_numpy(values).to(logits.device, non_blocking=True)
+def _on_device(arrays: Sequence[_Ids | npt.NDArray[np.float32]], device: torch.device) -> list[torch.Tensor]:
+    """The arrays as tensors, moved in one transfer."""
+    joined = torch.from_numpy(np.concatenate([array.view(np.int32) for array in arrays]))
+    parts = torch.split(joined.to(device, non_blocking=True), [array.size for array in arrays])
+    return [
+        part.view(torch.float32) if array.dtype == np.float32 else part
+        for part, array in zip(parts, arrays, strict=True)
+    ]

@@ -6,9 +6,10 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from engine.errors import ConfigError, InvalidRequest
+from engine.model.shapes import SHAPES, shape_name
+from engine.text.byte_tokenizer import byte_tokenizer
 from engine.text.chat_template import ChatTemplate
 from engine.text.folder_tokenizer import folder_digest, read_folder_tokenizer
-from engine.text.gguf_tokenizer import read_gguf_tokenizer
 from engine.text.saved_tokenizer import SavedTokenizer, converted_once
 from engine.text.token_bytes import byte_alphabet, find_byte_rule, spelled_bytes
 
@@ -79,13 +80,19 @@ class Tokenizer:
 def load_tokenizer(path: str | Path, *, trust_remote_code: bool = False) -> Tokenizer:
     """The tokenizer of a Hugging Face folder or a .gguf file; after the first time, from a converted copy.
 
-    Raises ConfigError if there is none, or none that would surely give the original's ids.
+    For `random:<shape>`, a stand-in that covers the vocabulary. Raises ConfigError if there is none, or none that
+    would surely give the original's ids.
     """
+    shape = shape_name(str(path))
+    if shape is not None and shape in SHAPES:
+        return Tokenizer(byte_tokenizer(SHAPES[shape]["vocab_size"]))
     path = Path(path)
     if path.is_dir():
         read_folder = partial(read_folder_tokenizer, path, trust_remote_code=trust_remote_code)
         return Tokenizer(converted_once(folder_digest(path), read_folder))
     if path.is_file():
+        from engine.text.gguf_tokenizer import read_gguf_tokenizer  # needs a package that folders do without
+
         return Tokenizer(converted_once(_gguf_digest(path), partial(read_gguf_tokenizer, path)))
     raise ConfigError(f"model: {path} does not exist")
 

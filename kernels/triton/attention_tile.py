@@ -1,4 +1,4 @@
-"""The inner loop that both attention kernels share: a tile of query rows against a range of paged keys.
+"""What the attention kernels share: the loop of a tile of query rows over a range of keys, paged or packed.
 
 rows      query rows are (token, head of a KV group) pairs: row = token · GROUP + head, so a K/V tile is read once
           for all the heads that share it
@@ -6,11 +6,36 @@ head_dim  split as D0 + D1, two powers of two (192 = 128 + 64, 96 = 64 + 32), ra
 scores    scale, softcap, ALiBi, mask; kept in the base-2 domain, log2(e) folded into host-side factors
 softmax   online; the maximum starts at a finite -1e30, so a row that sees no key keeps sum 0 and no NaN arises
 exact     input_precision "ieee": float32 stays float32 on a GPU; no other input is touched by it
-pages     a tile inside one page reads one scalar page id; smaller or odd pages read a vector of ids
+pages     a tile inside one page reads one scalar page id; smaller or odd pages read a vector of ids; PAGE 0 stands
+          for keys that lie one after another
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def find_request(query_start_loc, block, num_requests, BLOCK_Q: tl.constexpr):
+    """The request whose query blocks include `block`: request r owns blocks from start[r] // BLOCK_Q + r on."""
+    low, high = 0, num_requests - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if tl.load(query_start_loc + middle) // BLOCK_Q + middle <= block:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@triton.jit
+def start_state(sinks, heads, valid, use_sink, ROWS: tl.constexpr, SINKS: tl.constexpr):
+    """(max, sum) before any key: the sink with sum 1 where one takes part, else a finite floor with sum 0."""
+    row_max = tl.full([ROWS], -1e30, tl.float32)
+    row_sum = tl.zeros([ROWS], tl.float32)
+    if SINKS:
+        sink = tl.load(sinks + heads, mask=valid, other=0.0) * 1.4426950408889634
+        row_max, row_sum = tl.where(use_sink, sink, row_max), tl.where(use_sink, 1.0, row_sum)
+    return row_max, row_sum
 
 
 @triton.jit
@@ -43,11 +68,15 @@ def _attend_tiles(
     PAGE: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr,
 ):  # fmt: skip
     """Folds keys [start, end), a multiple of TILE from `start`, into the running softmax."""
+    MASK_KEYS: tl.constexpr = MASKED and PAGE == 0  # beyond a last page's keys lies cache, beyond packed keys nothing
     lanes = tl.arange(0, TILE)
     for tile_start in tl.range(start, end, TILE):
         keys = tile_start + lanes
         inside = keys < limit
-        if PAGE % TILE == 0:
+        if PAGE == 0:
+            base = tl.cast(tile_start, tl.int64) * stride_slot
+            slots = lanes * stride_slot
+        elif PAGE % TILE == 0:
             page = tl.load(table_row + tile_start // PAGE).to(tl.int64)
             base = (page * PAGE + tile_start % PAGE) * stride_slot
             slots = lanes * stride_slot
@@ -61,10 +90,10 @@ def _attend_tiles(
 
         # A stale key only makes its own score NaN, which the mask replaces; a stale value would turn 0 · NaN into
         # NaN, so values alone are masked.
-        k0 = load_rows(key_head + base, slots, inside, 0, D0, D, False)
+        k0 = load_rows(key_head + base, slots, inside, 0, D0, D, MASK_KEYS)
         scores = tl.dot(q0, tl.trans(k0.to(q0.dtype)), input_precision="ieee")
         if D1 > 0:
-            k1 = load_rows(key_head + base, slots, inside, D0, D1, D, False)
+            k1 = load_rows(key_head + base, slots, inside, D0, D1, D, MASK_KEYS)
             scores = tl.dot(q1, tl.trans(k1.to(q1.dtype)), scores, input_precision="ieee")
 
         factor = score_scale

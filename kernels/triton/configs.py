@@ -83,6 +83,9 @@ def attention(arch: str, head_dim: int, dtype: torch.dtype) -> AttentionConfig:
 
 ACTIVATION_BLOCK = 1024  # channels: 8 a thread at 4 warps, one 16-byte load each of gate and up
 ROPE_WARPS = 2  # with rope_heads: 16 bytes a thread for each half of a rotation at 16-bit elements
+COPY_BYTES = 8192  # of a block, at 4 warps: four independent 16-byte loads a thread from each of K and V
+PENALTY_IDS = 1024  # listed tokens, or bits of a mask, of one iteration: 4 independent gathers a thread
+PENALTY_WARPS = 8
 SAMPLE_BLOCK = 4096  # logits: 16 a thread, four independent 16-byte loads in flight
 SAMPLE_WARPS = 8
 

@@ -25,33 +25,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.triton import configs
-from kernels.triton.attention_tile import attend, load_rows, store_rows
+from kernels.triton.attention_tile import attend, find_request, load_rows, start_state, store_rows
 
 LOG2E = math.log2(math.e)
-
-
-@triton.jit
-def _find_request(query_start_loc, block, num_requests, BLOCK_Q: tl.constexpr):
-    """The request whose query blocks include `block`: request r owns blocks from start[r] // BLOCK_Q + r on."""
-    low, high = 0, num_requests - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if tl.load(query_start_loc + middle) // BLOCK_Q + middle <= block:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-@triton.jit
-def _start_state(sinks, heads, valid, use_sink, ROWS: tl.constexpr, SINKS: tl.constexpr):
-    """(max, sum) before any key: the sink with sum 1 where one takes part, else a finite floor with sum 0."""
-    row_max = tl.full([ROWS], -1e30, tl.float32)
-    row_sum = tl.zeros([ROWS], tl.float32)
-    if SINKS:
-        sink = tl.load(sinks + heads, mask=valid, other=0.0) * 1.4426950408889634
-        row_max, row_sum = tl.where(use_sink, sink, row_max), tl.where(use_sink, 1.0, row_sum)
-    return row_max, row_sum
 
 
 @triton.jit
@@ -73,7 +49,7 @@ def _extend_kernel(
     BLOCK_Q: tl.constexpr = ROWS // GROUP
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # latest first: under a causal mask it has the most to do
     kv_head = tl.program_id(1)
-    request = _find_request(query_start_loc, block, num_requests, BLOCK_Q)
+    request = find_request(query_start_loc, block, num_requests, BLOCK_Q)
     q_start = tl.load(query_start_loc + request)
     q_len = tl.load(query_start_loc + request + 1) - q_start
     block_first = (block - (q_start // BLOCK_Q + request)) * BLOCK_Q  # this block's first token in its request
@@ -92,7 +68,7 @@ def _extend_kernel(
 
     q_first = seq_len - q_len + block_first
     q_last = tl.minimum(q_first + BLOCK_Q, seq_len) - 1
-    row_max, row_sum = _start_state(sinks, heads, valid, True, ROWS, SINKS)
+    row_max, row_sum = start_state(sinks, heads, valid, True, ROWS, SINKS)
     acc0, acc1, row_max, row_sum = attend(
         row_max, row_sum, q0, q1, seq_len - q_len + tokens, q_first, q_last,
         _slopes(alibi_slopes, heads, valid, ROWS, ALIBI),
@@ -142,7 +118,7 @@ def _decode_kernel(
 
     q_first = seq_len - q_len + block_first
     q_last = tl.minimum(q_first + BLOCK_Q, seq_len) - 1
-    row_max, row_sum = _start_state(sinks, heads, valid, split == 0, ROWS, SINKS)
+    row_max, row_sum = start_state(sinks, heads, valid, split == 0, ROWS, SINKS)
     acc0, acc1, row_max, row_sum = attend(
         row_max, row_sum, q0, q1, seq_len - q_len + tokens, q_first, q_last,
         _slopes(alibi_slopes, heads, valid, ROWS, ALIBI),

@@ -22,7 +22,18 @@ from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 from triton.runtime.jit import JITFunction
 
-from kernels.triton import activation, configs, layer_norm, paged_attention, rms_norm, rope_and_cache_write, sample
+from kernels.triton import (
+    activation,
+    apply_penalties,
+    cache_blocks,
+    configs,
+    layer_norm,
+    paged_attention,
+    rms_norm,
+    rope_and_cache_write,
+    sample,
+    varlen_attention,
+)
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32), "sm_90": GPUTarget("cuda", 90, 32), "sm_100": GPUTarget("cuda", 100, 32),
@@ -31,7 +42,7 @@ TARGETS = {
 SHARED_LIMIT = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "gfx942": 64 << 10}
 TYPES = {
     torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64",
-    torch.float8_e4m3fn: "fp8e4nv",
+    torch.float8_e4m3fn: "fp8e4nv", torch.uint8: "u8",
 }  # fmt: skip
 
 
@@ -40,7 +51,7 @@ def tensor(*shape, dtype=torch.bfloat16):
 
 
 def launch_everything(head_dim=128, page=64, group=4, fp8=False, alibi=False, sinks=False, **options):
-    """Calls every host function once, attention for decode alone and for a mixed batch."""
+    """Calls every host function that launches a kernel: paged attention for decode alone and for a mixed batch."""
     int32, int64, float32 = torch.int32, torch.int64, torch.float32
     cache_dtype = torch.float8_e4m3fn if fp8 else torch.bfloat16
     per_head = tensor(8 * group, dtype=float32)
@@ -53,6 +64,12 @@ def launch_everything(head_dim=128, page=64, group=4, fp8=False, alibi=False, si
             query, *caches, *batch, scale=0.1, max_query_len=longest, alibi_slopes=per_head if alibi else None,
             sinks=per_head if sinks else None, **options,
         )  # fmt: skip
+    for causal in (True, False):
+        varlen_attention.varlen_attention(
+            query, key, value, batch[2], scale=0.1, max_query_len=64, causal=causal,
+            sinks=per_head if sinks else None, **options,
+        )  # fmt: skip
+    cache_blocks.copy_blocks(*caches, tensor(3, 2, dtype=int64))
     weight = tensor(head_dim)
     for interleaved, rotary, norm in ((False, head_dim, None), (True, head_dim // 2, weight), (False, 0, weight)):
         rope_and_cache_write.rope_and_cache_write(
@@ -66,8 +83,13 @@ def launch_everything(head_dim=128, page=64, group=4, fp8=False, alibi=False, si
     activation.silu_and_mul(hidden)
     activation.gelu_and_mul(hidden, "tanh")
     activation.gelu_and_mul(hidden, "none")
+    logits, starts, ids = tensor(8, 151936, dtype=float32), tensor(9, dtype=int32), tensor(99, dtype=int32)
+    penalties = [tensor(8, dtype=float32) for _ in range(3)]
+    lists = (starts, ids, ids, *penalties, starts, ids, tensor(99, dtype=float32), starts, ids)
+    apply_penalties.apply_penalties(logits, *lists)
+    apply_penalties.apply_penalties(logits, *lists, tensor(8, 4748, dtype=int32))
     rows = [tensor(8, dtype=kind) for kind in (float32, int32, float32, float32, int64, int32, int32)]
-    sample.sample(tensor(8, 151936, dtype=float32), *rows)
+    sample.sample(logits, *rows)
 
 
 def specialise(kernel, args, kwargs):
@@ -78,7 +100,8 @@ def specialise(kernel, args, kwargs):
         value = values.pop(parameter.name)
         if isinstance(value, torch.Tensor):
             signature[parameter.name] = "*" + TYPES[value.dtype]
-            attributes[(i,)] = [["tt.divisibility", 16]]
+            if not parameter.do_not_specialize_on_alignment:
+                attributes[(i,)] = [["tt.divisibility", 16]]
         elif parameter.is_constexpr or value is None or (value == 1 and not parameter.do_not_specialize):
             signature[parameter.name], constants[parameter.name] = "constexpr", value
         else:

@@ -11,6 +11,11 @@ from kernels import ops, reference
 from kernels.testing import attention_case
 
 ROWS = 3
+PAIRS = torch.tensor([[3, 0], [1, 2]])
+
+
+def cache():
+    return torch.randn(4, 5, 2, 32)
 
 
 def attention_arguments(**changes):
@@ -39,6 +44,25 @@ def sample_arguments(**changes):
     return {**arguments, **changes}
 
 
+def varlen_arguments():
+    qkv = torch.randn(5, 8, 32)
+    starts = torch.tensor([0, 2, 5], dtype=torch.int32)
+    return {
+        "query": qkv[:, :4], "key": qkv[:, 4:6], "value": qkv[:, 6:], "query_start_loc": starts, "scale": 0.2,
+        "max_query_len": 3, "causal": False, "window": 2, "softcap": 3.0, "sinks": torch.randn(4),
+    }  # fmt: skip
+
+
+def penalties_arguments():
+    starts, ids = torch.tensor([0, 2, 2, 3], dtype=torch.int32), torch.tensor([4, 49, 0], dtype=torch.int32)
+    return {
+        "logits": torch.randn(ROWS, 50), "row_start_loc": starts, "token_ids": ids, "counts": ids % 3,
+        "repetition": torch.rand(ROWS) + 0.5, "frequency": torch.rand(ROWS), "presence": torch.rand(ROWS),
+        "bias_start_loc": starts, "bias_ids": ids, "biases": torch.randn(3), "ending_start_loc": starts,
+        "ending_ids": ids, "bitmask": torch.full((ROWS, 2), -5, dtype=torch.int32),
+    }  # fmt: skip
+
+
 def norm_arguments(**changes):
     return {"x": torch.randn(ROWS, 64), "weight": torch.randn(64), "eps": 1e-6, **changes}
 
@@ -46,13 +70,17 @@ def norm_arguments(**changes):
 def good_arguments():
     return {
         "paged_attention": attention_arguments(),
+        "varlen_attention": varlen_arguments(),
         "rope_and_cache_write": rope_arguments(),
         "rms_norm": norm_arguments(),
         "add_rms_norm": norm_arguments(residual=torch.randn(ROWS, 64)),
         "layer_norm": norm_arguments(bias=torch.randn(64)),
         "silu_and_mul": {"gate_up": torch.randn(ROWS, 64)},
         "gelu_and_mul": {"gate_up": torch.randn(ROWS, 64), "approximate": "tanh"},
+        "apply_penalties": penalties_arguments(),
         "sample": sample_arguments(),
+        "copy_blocks": {"key_cache": cache(), "value_cache": cache(), "block_pairs": PAIRS},
+        "swap_blocks": {"source": cache(), "destination": cache()[:3], "block_pairs": PAIRS},
     }
 
 
@@ -150,6 +178,15 @@ BAD = [
     ("paged_attention", {"window": -1}, "window=-1"),
     ("paged_attention", {"scale": 0.0}, "scale must be positive"),
     ("paged_attention", {"v_scale": 0.0}, "v_scale must be positive, got 0.0"),
+    ("varlen_attention", {"key": torch.randn(4, 2, 32)}, r"key must have shape \[5, \*, 32\], got \[4, 2, 32\]"),
+    ("varlen_attention", {"value": torch.randn(5, 1, 32)}, r"value must have shape \[5, 2, 32\]"),
+    ("varlen_attention", {"value": torch.randn(5, 2, 32).half()}, "value must be torch.float32, got torch.float16"),
+    ("varlen_attention", {"query": torch.randn(5, 3, 32)}, "query has 3 heads, no multiple of key's 2"),
+    ("varlen_attention", {"key": strided_last(5, 2, 32)}, "key must have stride 1 in its last dimension"),
+    ("varlen_attention", {"query_start_loc": torch.tensor([0, 5])}, "query_start_loc must be torch.int32"),
+    ("varlen_attention", {"sinks": torch.ones(2)}, r"sinks must have shape \[4\]"),
+    ("varlen_attention", {"softcap": -1.0}, "none may be negative: window=2, softcap=-1.0, max_query_len=3"),
+    ("varlen_attention", {"scale": -1.0}, "scale must be positive"),
     ("rope_and_cache_write", {"key": torch.randn(3, 1, 32)}, r"key must have shape \[3, 2, 32\]"),
     ("rope_and_cache_write", {"cos_sin": torch.rand(9, 64)}, "cos_sin must be even and at most head_dim 32 wide"),
     ("rope_and_cache_write", {"cos_sin": torch.rand(9, 32).half()}, "cos_sin must be torch.float32"),
@@ -162,9 +199,26 @@ BAD = [
     ("layer_norm", {"bias": torch.randn(63)}, "bias must have shape"),
     ("silu_and_mul", {"gate_up": torch.randn(3, 63)}, "gate_up must have an even width, got 63"),
     ("gelu_and_mul", {"approximate": "fast"}, 'approximate must be "tanh" or "none"'),
+    ("apply_penalties", {"logits": torch.randn(3, 50).half()}, "logits must be torch.float32"),
+    ("apply_penalties", {"logits": torch.randn(3, 60)[:, :50]}, "logits must be contiguous"),
+    ("apply_penalties", {"row_start_loc": torch.zeros(3, dtype=torch.int32)}, r"row_start_loc .* \[4\], got \[3\]"),
+    ("apply_penalties", {"token_ids": torch.zeros(3, dtype=torch.int64)}, "token_ids must be torch.int32"),
+    ("apply_penalties", {"counts": torch.zeros(2, dtype=torch.int32)}, r"counts must have shape \[3\], got \[2\]"),
+    ("apply_penalties", {"biases": torch.zeros(2)}, r"biases must have shape \[3\], got \[2\]"),
+    ("apply_penalties", {"presence": torch.zeros(4)}, r"presence must have shape \[3\], got \[4\]"),
+    ("apply_penalties", {"bitmask": torch.zeros(3, 1, dtype=torch.int32)}, r"bitmask must have shape \[3, 2\]"),
     ("sample", {"logits": torch.randn(3, 50).half()}, "logits must be torch.float32"),
     ("sample", {"top_k": torch.zeros(3)}, "top_k must be torch.int32"),
     ("sample", {"seeds": torch.zeros(2, dtype=torch.int64)}, r"seeds must have shape \[3\]"),
+    ("copy_blocks", {"value_cache": torch.randn(4, 5, 1, 32)}, r"value_cache must have shape \[4, 5, 2, 32\]"),
+    ("copy_blocks", {"key_cache": strided_last(4, 5, 2, 32)}, "key_cache must be contiguous"),
+    ("copy_blocks", {"block_pairs": PAIRS.int()}, "block_pairs must be torch.int64, got torch.int32"),
+    ("copy_blocks", {"block_pairs": PAIRS[0]}, r"block_pairs must have shape \[\*, 2\]"),
+    ("swap_blocks", {"destination": torch.randn(9, 5, 2, 16)}, r"destination must have shape \[\*, 5, 2, 32\]"),
+    ("swap_blocks", {"destination": torch.randn(9, 5, 2, 32).half()}, "destination must be torch.float32"),
+    ("swap_blocks", {"block_pairs": PAIRS.to("meta")}, "block_pairs must be on cpu, got meta"),
+    ("swap_blocks", {"destination": torch.empty(9, 5, 2, 32, device="meta")}, "source must be pinned memory"),
+    ("swap_blocks", {"source": torch.empty(9, 5, 2, 32, device="meta")}, "destination must be pinned memory"),
 ]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from kernels import reference
-from kernels.testing import attention_case
+from kernels.testing import attention_case, varlen_case
 
 
 def dense(case, r):
@@ -227,3 +227,39 @@ def test_a_cold_row_takes_the_lowest_id_of_the_largest():
 def test_ids_at_minus_infinity_are_never_drawn():
     logits = torch.tensor([-math.inf, 0.0, -math.inf, 0.0])
     assert set(draws(logits, torch.arange(50)).tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_varlen_attention_agrees_with_torch_request_by_request(causal):
+    case = varlen_case([3, 0, 9], num_query_heads=6, causal=causal)
+    out = case.run(reference.varlen_attention)
+    for r in range(3):
+        query, key, value = (x[case.rows(r)].transpose(0, 1).double() for x in (case.query, case.key, case.value))
+        key, value = key.repeat_interleave(3, 0), value.repeat_interleave(3, 0)
+        expected = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        torch.testing.assert_close(out[case.rows(r)], expected.transpose(0, 1).float())
+
+
+def test_penalties_follow_their_formulas_in_order():
+    logits = torch.tensor([[2.0, -2.0, 1.0, 1.0, 1.0, 1.0], [3.0] * 6])
+    starts, ids = torch.tensor([0, 4, 4]), torch.tensor([0, 1, 2, 3])
+    reference.apply_penalties(
+        logits, starts, ids, torch.tensor([0, 0, 3, 1]), torch.tensor([2.0, 9.0]), torch.tensor([0.25, 9.0]),
+        torch.tensor([0.125, 9.0]), torch.tensor([0, 2, 3]), torch.tensor([3, 4, 5]), torch.tensor([10.0, -1.0, 1.0]),
+        torch.tensor([0, 1, 1]), torch.tensor([0]), torch.tensor([[0b011111], [0b101111]], dtype=torch.int32),
+    )  # fmt: skip
+    expected = [
+        [-math.inf, -4.0, 0.5 - 0.75 - 0.125, 0.5 - 0.25 - 0.125 + 10, 0.0, -math.inf],
+        [3.0, 3.0, 3.0, 3.0, -math.inf, 4.0],
+    ]
+    assert logits.tolist() == expected
+
+
+def test_block_copies_leave_the_other_blocks():
+    caches = torch.arange(2 * 4 * 6.0).reshape(2, 4, 3, 1, 2)
+    before = caches.clone()
+    reference.copy_blocks(*caches, torch.tensor([[3, 0], [1, 2]]))
+    assert torch.equal(caches, before[:, [3, 1, 1, 3]])
+    host = torch.zeros(5, 3, 1, 2)
+    reference.swap_blocks(before[0], host, torch.tensor([[2, 4]]))
+    assert torch.equal(host[4], before[0, 2]) and not host[:4].any()

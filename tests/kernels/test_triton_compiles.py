@@ -37,7 +37,7 @@ def test_every_kernel_passes_the_front_end():
     found = {launch["kernel"] for launch in compile_ahead("ttir", "sm_90", {"head_dim": 80}, EVERYTHING)}
     assert found == {
         "_decode_kernel", "_extend_kernel", "_reduce_splits", "_rope_kernel", "_rms_norm_kernel", "_layer_norm_kernel",
-        "_activation_kernel", "_sample_kernel",
+        "_activation_kernel", "_sample_kernel", "_varlen_kernel", "_copy_kernel", "_penalties_kernel",
     }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from engine.config import cache_directory
 from engine.errors import ConfigError
 from engine.text.detokenizer import Detokenizer
 from engine.text.gguf_tokenizer import read_gguf_tokenizer
@@ -12,6 +11,7 @@ from engine.text.saved_tokenizer import SavedTokenizer
 from engine.text.token_bytes import byte_alphabet
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text import tiny
+from tests.helpers_demo import demo_path
 
 BYTES = [character for character, _ in sorted(byte_alphabet().items(), key=lambda item: item[1])]
 
@@ -162,10 +162,7 @@ def test_gemma_merges_runs_of_spaces_that_the_file_stores_as_spaces(build):
 
 @pytest.fixture(scope="module")
 def demo() -> Tokenizer:
-    found = sorted((cache_directory() / "demo").glob("*.gguf"))
-    if not found:
-        pytest.skip(f"the demo model is not in {cache_directory() / 'demo'}")
-    return Tokenizer(read_gguf_tokenizer(found[0]))
+    return Tokenizer(read_gguf_tokenizer(demo_path()))
 
 
 @pytest.mark.demo
