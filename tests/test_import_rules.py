@@ -42,7 +42,7 @@ TORCH_FREE = (
     "serve_app.launcher",
 )
 TORCH_ALLOWED = ("engine.kv_cache.tensors",)
-ENVIRONMENT_READERS = ("engine.config", "serve_app.config")
+ENVIRONMENT_READERS = ("engine.config", "serve_app.config", "kernels.aot.config")
 
 
 def files(*packages: str) -> Iterator[Path]:

@@ -51,6 +51,7 @@ async def test_a_chat_streams_what_it_answers_whole(demo: Launched) -> None:
     assert "hello" in streamed.lower()
 
 
+@pytest.mark.exhaustive
 async def test_nu_01_concurrent_greedy_completions_equal_transformers(
     demo: Launched, description: ModelDescription
 ) -> None:
