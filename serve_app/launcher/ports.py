@@ -1,14 +1,20 @@
 """The HTTP port: whether it is free, who has it, and a claim on it that a second launcher sees at once."""
 
 import errno
+import random
 import socket
 import struct
+from pathlib import Path
 
 import psutil
 
 from engine.api import ConfigError
 
 HAPROXY_PORTS = (8404, 9101)      # its statistics and metrics
+# Above the ports that Ray's workers choose from. Below those that the system gives to whoever asks for any: a port
+# that is free now and is bound a minute later must be none that Ray or a client's connection may be given meanwhile.
+_FIRST_CHOSEN_PORT = 20_000
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def check_free(host: str, port: int) -> None:
@@ -31,10 +37,25 @@ def check_free(host: str, port: int) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback that nothing uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback that nothing uses now, and that nothing is given unless it asks for that very one."""
+    candidates = range(_FIRST_CHOSEN_PORT, _first_ephemeral_port())
+    for port in random.SystemRandom().sample(candidates, len(candidates)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ConfigError(f"no port in [{candidates.start}, {candidates.stop}) is free on 127.0.0.1")
+
+
+def _first_ephemeral_port() -> int:
+    """The first port the system gives to a socket that names none; Linux's default where it does not tell."""
+    try:
+        first = int(_EPHEMERAL_PORTS.read_text().split()[0])
+    except OSError:
+        first = 32_768
+    return first if first > _FIRST_CHOSEN_PORT else 32_768
 
 
 def claim(port: int) -> socket.socket:

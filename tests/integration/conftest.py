@@ -1,7 +1,6 @@
 """One Ray cluster with real HTTP for all integration tests, serving two tiny models."""
 
 import os
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from transformers import PreTrainedModel
 
 from engine.api import load_tokenizer
 from serve_app.config import serve_environment
+from serve_app.launcher.ports import free_port
 from tests.helpers_models import rand_config, save_checkpoint
 from tests.scripted_model import write_scripted_model
 from tests.tiny_tokenizer import write_tiny_tokenizer
@@ -122,7 +122,7 @@ def cluster(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
         patch.setenv("CONVEYOR_CACHE", str(tmp_path_factory.mktemp("cache")))
         for folder in models.values():
             load_tokenizer(folder)                         # converted once, here, where transformers is loaded already
-        port, dashboard_port = _free_ports(2)
+        port, dashboard_port = free_port(), free_port()
         context = ray.init(
             address="local", namespace="serve", num_cpus=4, num_gpus=1, object_store_memory=100 * 2**20,
             include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=dashboard_port, log_to_driver=False,
@@ -194,13 +194,3 @@ def _deploy(cluster: Cluster, applications: list[dict[str, Any]]) -> None:
         if status is not None and status.status == "RUNNING" and httpx.get(url).status_code == 200:
             waiting.pop(0)
         time.sleep(0.2)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -19,12 +19,6 @@ ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 150
 
 
-def free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
-
-
 def write_deployment(path: Path, port: int, **args: Any) -> Path:
     application = {
         "name": "launched",

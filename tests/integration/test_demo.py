@@ -10,8 +10,9 @@ import openai
 import pytest
 
 from engine.model.description import ModelDescription
+from serve_app.launcher.ports import free_port
 from tests.helpers_demo import demo_description, demo_reference, num_agreeing
-from tests.integration.launched import Launched, free_port, launched, write_deployment
+from tests.integration.launched import Launched, launched, write_deployment
 
 pytestmark = [pytest.mark.integration, pytest.mark.demo]
 

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from serve_app.launcher.ports import free_port
 from tests.integration.launched import (
     ROOT,
     Launched,
     assert_nothing_is_left,
-    free_port,
     launched,
     run_launcher,
     shared_memory_files,

@@ -5,7 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.launched import free_port, launched, write_deployment
+from serve_app.launcher.ports import free_port
+from tests.integration.launched import launched, write_deployment
 
 pytestmark = [pytest.mark.integration, pytest.mark.exhaustive]
 

@@ -4,7 +4,7 @@ import socket
 import pytest
 
 from engine.api import ConfigError
-from serve_app.launcher.ports import check_free, claim
+from serve_app.launcher.ports import check_free, claim, free_port
 
 
 def bound(*, reuse_port: bool = False) -> socket.socket:
@@ -56,3 +56,21 @@ def test_a_claim_is_seen_before_anything_listens_and_ends_with_its_holder():
     with claim(port), pytest.raises(ConfigError, match=rf"starting or running \(process {os.getpid()}\)"):
         claim(port)
     claim(port).close()
+
+
+def test_a_free_port_is_none_that_the_system_gives_away():
+    """Between the choice and the bind a minute passes, in which Ray asks for dozens of ports."""
+    with bound() as holder:
+        first_given = min(port_of(holder), 32_768)
+    chosen = {free_port() for _ in range(20)}
+    assert len(chosen) > 1
+    assert all(20_000 <= port < first_given for port in chosen)
+    for port in chosen:
+        check_free("127.0.0.1", port)
+
+
+def test_a_free_port_is_not_in_use(monkeypatch):
+    monkeypatch.setattr("serve_app.launcher.ports._first_ephemeral_port", lambda: 20_002)
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 20_000))
+        assert free_port() == 20_001
