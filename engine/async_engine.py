@@ -208,6 +208,8 @@ class AsyncEngine:
                     self._is_stepping = False
                     if outputs:
                         self._to_loop(self._deliver, outputs)
+                    elif core.wait_until_s is not None and not self._commands:
+                        self._wake.wait(min(IDLE_WAIT_S, max(0.0, core.wait_until_s - self._clock())))
                 elif not self._commands:
                     if not is_checked:
                         core.check_integrity()

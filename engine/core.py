@@ -1,16 +1,20 @@
 """EngineCore: the step loop's body. schedule -> execute -> update, and every accepted request ends exactly once."""
 
 import logging
-from collections.abc import Callable, Iterable
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from engine.errors import InvalidRequest, QueueFull
 from engine.metrics import EngineMetrics
+from engine.observer import StepObserver
 from engine.outputs import Continuation, EngineStats, RequestOutput, TokenLogprobs
 from engine.request import FinishReason, GenerationRequest, Request
 from engine.response import Ending, Response
 from engine.scheduling.base import Scheduler
-from engine.scheduling.plan import StepPlan, StepResult
+from engine.scheduling.plan import PendingStep, StepPlan, StepResult
 from engine.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -19,7 +23,18 @@ log = logging.getLogger(__name__)
 class Runner(Protocol):
     """What carries out a plan: tensors in service (`engine.runner`), a cost model in simulation."""
 
-    def execute(self, plan: StepPlan) -> StepResult: ...
+    def submit(self, plan: StepPlan) -> PendingStep:
+        """Begins `plan`. Plans are carried out in the order in which they are submitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A step that has been submitted; its tokens are not known yet."""
+
+    plan: StepPlan
+    requests: Mapping[str, Request]
+    pending: PendingStep
+    begun_s: float
 
 
 class EngineCore:
@@ -39,8 +54,14 @@ class EngineCore:
         eos_token_ids: frozenset[int],
         max_num_waiting: int,
         clock: Callable[[], float],
+        overlap: bool = False,
         check_every_step: bool = False,
+        observer: StepObserver | None = None,
     ) -> None:
+        """With `overlap` a step is planned and submitted before the results of the one before it are awaited.
+
+        Ends are then seen one step late, and what that step computed for them is dropped; nothing else changes.
+        """
         self._scheduler = scheduler
         self._runner = runner
         self._tokenizer = tokenizer
@@ -49,14 +70,26 @@ class EngineCore:
         self._eos_token_ids = eos_token_ids
         self._max_num_waiting = max_num_waiting
         self._clock = clock
+        self._num_ahead = 1 if overlap else 0          # steps in flight after a call of `step`
         self._check_every_step = check_every_step
+        self._observer = observer
+        self._in_flight: deque[_InFlight] = deque()
         self._responses: dict[str, Response] = {}      # request_id -> what has been said to the client
         self._outputs: list[RequestOutput] = []        # said since the last step, by aborts
+        self._wait_until_s: float | None = None
         self._metrics = EngineMetrics()
 
     @property
     def has_work(self) -> bool:
-        return bool(self._responses)
+        return bool(self._responses or self._in_flight)
+
+    @property
+    def wait_until_s(self) -> float | None:
+        """Set after a step that had nothing to compute: when the next may have, unless a request comes or goes before.
+
+        Infinite if time alone changes nothing. None: call `step` again at once.
+        """
+        return self._wait_until_s
 
     def add_request(self, generation: GenerationRequest) -> None:
         """Accept `generation`. Raises RequestError if it can never be served, or not now."""
@@ -83,11 +116,13 @@ class EngineCore:
 
     def drain(self) -> list[Continuation]:
         """End all unfinished requests and return them as values that any engine can resume."""
+        while self._in_flight:
+            self._outputs += self._resolve(self._in_flight.popleft())
         continuations = [
             Continuation(response.resumable(self._scheduler.requests[request_id].token_ids))
             for request_id, response in self._responses.items()
         ]
-        self._outputs += self.abort_all()
+        self._outputs = self.abort_all()
         return continuations
 
     def take_outputs(self) -> list[RequestOutput]:
@@ -96,21 +131,23 @@ class EngineCore:
         return outputs
 
     def step(self) -> list[RequestOutput]:
-        """Compute one step and return what its requests gained."""
+        """Begin one step, and return what the requests gained by those that are over."""
         begun_s = self._clock()
         plan = self._scheduler.schedule()
-        scheduled_s = self._clock()
-        result = self._runner.execute(plan)
-        executed_s = self._clock()
-        outputs = self.take_outputs() + self._update(plan, result, executed_s)
+        num_ahead = 0
+        if plan.num_scheduled_tokens:
+            self._metrics.step_time_s["schedule"] += self._clock() - begun_s
+            pending = self._runner.submit(plan)
+            self._in_flight.append(_InFlight(plan, self._scheduler.advance(plan), pending, begun_s))
+            num_ahead = self._num_ahead
+        is_waiting = not self._in_flight
+        outputs = self.take_outputs()
+        while len(self._in_flight) > num_ahead:
+            outputs += self._resolve(self._in_flight.popleft())
+        until_s = self._scheduler.wait_until_s
+        self._wait_until_s = (math.inf if until_s is None else until_s) if is_waiting else None
         if self._check_every_step:
             self.check_integrity()
-        self._metrics.num_steps += 1
-        times = self._metrics.step_time_s
-        times["schedule"] += scheduled_s - begun_s
-        times["output"] += self._clock() - executed_s
-        for part, duration_s in result.times_s.items():
-            times[part] += duration_s
         return outputs
 
     def check_integrity(self) -> None:
@@ -152,23 +189,43 @@ class EngineCore:
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequest(f"token id {token_id} is not in [0, {self._vocab_size})", param=param)
 
-    # ---------------------------------------------------------------------------------------------------- update
+    # --------------------------------------------------------------------------------------------------- resolve
 
-    def _update(self, plan: StepPlan, result: StepResult, now_s: float) -> list[RequestOutput]:
+    def _resolve(self, step: _InFlight) -> list[RequestOutput]:
+        """Await the step's results and tell its requests. Those that ended since it was submitted gain nothing."""
+        plan, result = step.plan, step.pending.result()
+        now_s = self._clock()
+        here = {
+            request_id for request_id, request in step.requests.items()
+            if self._scheduler.requests.get(request_id) is request     # an id may belong to another request by now
+        }  # fmt: skip
         for request_id, prompt_logprobs in result.prompt_logprobs.items():
-            self._responses[request_id].add_prompt_logprobs(plan.start[request_id] + 1, prompt_logprobs)
+            if request_id in here:
+                self._responses[request_id].add_prompt_logprobs(plan.start[request_id] + 1, prompt_logprobs)
         outputs = [
             self._finish(request_id, Ending(FinishReason.ERROR, error=error))
             for request_id, error in result.errors.items()
+            if request_id in here
         ]
-        requests = self._scheduler.requests
-        sampled = {i: token_id for i, token_id in result.sampled.items() if requests[i].max_tokens > 0}
-        for request_id in [i for i in result.sampled if i not in sampled]:    # prompts that were only to be scored
-            outputs.append(self._finish(request_id, Ending(FinishReason.LENGTH)))
-        self._scheduler.update(plan, sampled)
+        sampled = {request_id: token_id for request_id, token_id in result.sampled.items() if request_id in here}
+        scored = [request_id for request_id in sampled if step.requests[request_id].max_tokens == 0]
+        outputs += [self._finish(request_id, Ending(FinishReason.LENGTH)) for request_id in scored]
+        for request_id in scored:
+            del sampled[request_id]
+        self._scheduler.resolve(plan, step.requests, sampled)
         for request_id, token_id in sampled.items():
             outputs.append(self._token(request_id, token_id, result.logprobs.get(request_id), now_s))
+        self._record(step, result, now_s)
         return outputs
+
+    def _record(self, step: _InFlight, result: StepResult, resolved_s: float) -> None:
+        self._metrics.num_steps += 1
+        times = self._metrics.step_time_s
+        times["output"] += self._clock() - resolved_s
+        for part, duration_s in result.times_s.items():
+            times[part] += duration_s
+        if self._observer is not None:
+            self._observer.on_step(step.plan, result.sampled, step.begun_s, resolved_s)
 
     def _token(self, request_id: str, token_id: int, logprobs: TokenLogprobs | None, now_s: float) -> RequestOutput:
         request, response = self._scheduler.requests[request_id], self._responses[request_id]
@@ -184,5 +241,8 @@ class EngineCore:
         response = self._responses.pop(request_id)
         request = self._scheduler.requests[request_id]
         self._scheduler.finish(request_id, ending.reason)
-        self._metrics.request_finished(request, self._clock())
+        now_s = self._clock()
+        self._metrics.request_finished(request, now_s)
+        if self._observer is not None:
+            self._observer.on_finish(request, now_s)
         return response.last_output(request, ending, gained)

@@ -40,12 +40,15 @@ class Request:
     token_ids    [0, num_prompt_tokens) prompt, then output
                  |------ num_computed_tokens ------|-- scheduled this step --|-- still to compute --|
                  0                                                                        num_tokens
+
+    The last num_pending_tokens of token_ids are placeholders: sampled by steps whose results are still on the device.
     """
 
     generation: GenerationRequest
     arrival_time_s: float
     token_ids: list[int] = field(default_factory=list)   # prompt + output so far
-    num_computed_tokens: int = 0                   # tokens whose K/V are in the cache
+    num_computed_tokens: int = 0                   # tokens whose K/V are in the cache, or will be after steps in flight
+    num_pending_tokens: int = 0                    # at most one for each step in flight
     num_cached_tokens: int = 0                     # of those, found in the prefix cache at first admission
     status: RequestStatus = RequestStatus.WAITING
     num_preemptions: int = 0
@@ -84,8 +87,13 @@ class Request:
         return len(self.token_ids)
 
     @property
+    def num_known_tokens(self) -> int:
+        return len(self.token_ids) - self.num_pending_tokens
+
+    @property
     def num_output_tokens(self) -> int:
-        return len(self.token_ids) - self.num_prompt_tokens
+        """Output tokens that are known."""
+        return len(self.token_ids) - self.num_pending_tokens - self.num_prompt_tokens
 
     @property
     def num_uncomputed_tokens(self) -> int:

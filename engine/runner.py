@@ -15,7 +15,7 @@ from engine.sampling.logprobs import prompt_logprobs, token_logprobs
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import PenaltyState, apply_penalties
 from engine.sampling.sampler import NON_FINITE, Sampler
-from engine.scheduling.plan import StepPlan, StepResult
+from engine.scheduling.plan import Done, StepPlan, StepResult
 from engine.token_table import Row, TokenTable
 
 
@@ -56,6 +56,9 @@ class ModelRunner:
         self._table = TokenTable(max_num_seqs, max_model_len, kv.block_size)
         self._penalties: dict[str, PenaltyState] = {}  # request_id -> counts, of requests that change their logits
         self._sampler = Sampler()
+
+    def submit(self, plan: StepPlan) -> Done:
+        return Done(self.execute(plan))
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engine.request import GenerationRequest
 from engine.sampling.params import SamplingParams
-from engine.scheduling.plan import StepPlan, StepResult
+from engine.scheduling.plan import Done, StepPlan, StepResult
 
 
 class ManualClock:
@@ -52,6 +52,9 @@ class HashRunner:
         for request_id, token_id in sampled.items():
             self.tokens[request_id].append(token_id)
         return StepResult(sampled)
+
+    def submit(self, plan: StepPlan) -> Done:
+        return Done(self.execute(plan))
 
     def _context(self, plan: StepPlan, request_id: str) -> list[int]:
         table = plan.block_tables[request_id]

@@ -121,10 +121,10 @@ class KVCacheManager:
         table.snapshot = None
         return True
 
-    def commit(self, request: Request) -> None:
-        """Lets later requests find the full blocks among `request.num_computed_tokens`."""
+    def commit(self, request: Request, num_tokens: int) -> None:
+        """Lets later requests find the full blocks among the first `num_tokens`, which are known and computed."""
         table = self._tables[request.request_id]
-        num_full = request.num_computed_tokens // self.block_size
+        num_full = num_tokens // self.block_size
         if num_full > table.num_committed and self.prefix_caching:
             for index in range(table.num_committed, num_full):
                 self._pool.register(table.blocks[index], self._hash(table, request, index))

@@ -10,16 +10,21 @@ from engine.scheduling.policy import Policy
 from engine.scheduling.queues import RunningQueue, WaitingQueue
 from engine.scheduling.step_builder import StepBuilder
 
+PLACEHOLDER = -1                                               # a token id that is not known yet
+
 
 class Scheduler:
     """All unfinished requests, from `add` to `finish`, and the plan of each step.
 
-        add ──> waiting ──admitted──> running ──finish──> gone
-                   └──────<──preempted────┘
+        add ──> waiting ──admitted──> running ──last token in flight──> ending ──finish──> gone
+                   └──────<──preempted────┘└──────────────finish───────────────────────────^
 
-    Stopping is the caller's decision, with one duty: a request that `is_at_limit` after an update must be finished
-    (FinishReason.LENGTH), for neither cache nor context can take its next token. All other requests of an update
-    may go on, however small the pool: the first in line can always have the blocks of all who run behind it.
+    A step is booked twice: `advance` when it is handed to the runner, so that the next may be planned while it runs;
+    `resolve` when its tokens are known. At most a few steps are between the two, and they are resolved in order.
+
+    Stopping is the caller's decision, with one duty: a request that has max_tokens, or that `is_at_limit`, after a
+    `resolve` must be finished (FinishReason.LENGTH). All others may go on, however small the pool: the first in line
+    can always have the blocks of all who run behind it.
     """
 
     def __init__(
@@ -30,6 +35,8 @@ class Scheduler:
         self.requests: dict[str, Request] = {}                 # request_id -> every unfinished request
         self.waiting = WaitingQueue()
         self.running = RunningQueue()
+        self.ending: dict[str, Request] = {}                   # their last step is in flight: nothing left to schedule
+        self.wait_until_s: float | None = None                 # when to plan again, if the last plan was empty
         self.num_uncomputed_tokens = 0                         # of all requests together: the load
         self.num_preemptions = 0
         self.prefix_cache_queries = 0                          # tokens looked up when requests first started
@@ -76,12 +83,14 @@ class Scheduler:
         step = StepBuilder(
             self.waiting,
             self.running,
-            self._seats,
+            {**self._seats, **self.ending} if self.policy.keeps_seats else {},
             self.kv,
             max_num_slots=min(self.max_model_len, self.kv.capacity_tokens),
+            max_model_len=self.max_model_len,
             now_s=self._clock(),
         )
         self.policy.plan(step)
+        self.wait_until_s = step.wait_until_s
         self._move_requests(step)
         if not step.num_scheduled_tokens:
             return StepPlan(num_scheduled_tokens={}, start={}, block_tables={})
@@ -123,29 +132,47 @@ class Scheduler:
             request.num_computed_tokens = 0
             request.num_preemptions += 1
 
-    def update(self, plan: StepPlan, sampled: Mapping[str, int]) -> None:
-        """Books what `plan` has computed: K/V of the scheduled tokens, and one new token for each that sampled.
+    def advance(self, plan: StepPlan) -> dict[str, Request]:
+        """Books `plan` as if it had been computed: K/V of its tokens, and a placeholder for each token it will sample.
 
-        Requests finished since `schedule` are passed over, and so are those of `plan.sampling` that are not in
-        `sampled`. One whose row failed must be finished before, or its K/V would enter the prefix cache.
+        Returns the requests of the step, for `resolve`: by then their ids may belong to others.
         """
-        for request_id, num_tokens in plan.num_scheduled_tokens.items():
-            request = self.requests.get(request_id)
-            if request is None or request.status is not RequestStatus.RUNNING:    # finished; its id may be in use again
-                continue
-            num_computed = request.num_computed_tokens + num_tokens
-            if num_computed == len(request.token_ids):
-                if request_id not in sampled:
-                    continue
-                request.token_ids.append(sampled[request_id])
-                self.num_uncomputed_tokens += 1
-            request.num_computed_tokens = num_computed
+        requests = {request_id: self.requests[request_id] for request_id in plan.num_scheduled_tokens}
+        for request_id, request in requests.items():
+            num_tokens = plan.num_scheduled_tokens[request_id]
+            request.num_computed_tokens += num_tokens
             self.num_uncomputed_tokens -= num_tokens
-            self.kv.commit(request)
+        for request_id in plan.sampling:
+            request = requests[request_id]
+            num_output_tokens = request.num_tokens - request.num_prompt_tokens
+            if num_output_tokens < request.max_tokens:
+                request.token_ids.append(PLACEHOLDER)
+                request.num_pending_tokens += 1
+                num_output_tokens += 1
+                self.num_uncomputed_tokens += 1
+            if num_output_tokens >= request.max_tokens or request.num_tokens >= self.max_num_tokens:
+                self.running.remove(request)
+                self.ending[request_id] = request
+        return requests
+
+    def resolve(self, plan: StepPlan, requests: Mapping[str, Request], sampled: Mapping[str, int]) -> None:
+        """Books what a step that was advanced has found: `sampled` holds the token of each that samples, unless failed.
+
+        `requests` is what `advance` returned; those finished meanwhile are passed over. One whose row failed must be
+        finished before, or its K/V would enter the prefix cache.
+        """
+        for request_id, request in requests.items():
+            if request.status is RequestStatus.FINISHED:
+                continue
+            if request_id in sampled:
+                request.token_ids[-request.num_pending_tokens] = sampled[request_id]
+                request.num_pending_tokens -= 1
+            if request.status is RequestStatus.RUNNING:        # else preempted since, and its blocks are gone
+                self.kv.commit(request, plan.start[request_id] + plan.num_scheduled_tokens[request_id])
 
     def is_at_limit(self, request: Request) -> bool:
         """Whether the context, or the whole KV pool, has no room to compute another token."""
-        return request.num_tokens >= self.max_num_tokens
+        return request.num_known_tokens >= self.max_num_tokens
 
     def finish(self, request_id: str, reason: FinishReason) -> Request | None:
         """Ends a request wherever it is, at any time between two calls. None if it is not here (any more)."""
@@ -153,15 +180,18 @@ class Scheduler:
         if request is None:
             return None
         was_running = request.status is RequestStatus.RUNNING
-        (self.running if was_running else self.waiting).remove(request)
+        if self.ending.pop(request_id, None) is None:
+            (self.running if was_running else self.waiting).remove(request)
         self.num_uncomputed_tokens -= request.num_uncomputed_tokens
+        del request.token_ids[request.num_known_tokens :]      # what is still in flight is dropped
+        request.num_pending_tokens = 0
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         if was_running and self.policy.keeps_seats and reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._seats[request_id] = request
         else:
             self._release(request)
-        if not self.running:
+        if not self.running and not self.ending:
             while self._seats:
                 self._release(self._seats.popitem()[1])
         return request
@@ -177,10 +207,10 @@ class Scheduler:
         self.kv.check_integrity(live=[*self.requests, *self._seats])
         self._check_queue(self.waiting, RequestStatus.WAITING, RequestStatus.PREEMPTED)
         self._check_queue(self.running, RequestStatus.RUNNING)
-        if len(self.waiting) + len(self.running) != len(self.requests):
-            raise IntegrityError(
-                f"{len(self.waiting)} waiting and {len(self.running)} running are not {len(self.requests)} requests"
-            )
+        self._check_queue(self.ending.values(), RequestStatus.RUNNING)
+        sizes = [len(self.waiting), len(self.running), len(self.ending)]
+        if sum(sizes) != len(self.requests):
+            raise IntegrityError(f"{sizes} waiting, running and ending are not {len(self.requests)} requests")
         for request in self.waiting:
             if request.num_computed_tokens or self.kv.num_blocks_held(request):
                 raise IntegrityError(f"'{request.request_id}' waits and holds blocks")
@@ -189,7 +219,8 @@ class Scheduler:
                 raise IntegrityError(f"'{request.request_id}' has more tokens than its blocks hold")
             if request.num_computed_tokens >= request.num_tokens:
                 raise IntegrityError(f"'{request.request_id}' has nothing left to compute")
-            if self.is_at_limit(request):
+        for request in self.ending.values():
+            if request.max_tokens and not request.num_pending_tokens:
                 raise IntegrityError(f"'{request.request_id}' is at its limit and was not finished")
         if sum(r.num_uncomputed_tokens for r in self.requests.values()) != self.num_uncomputed_tokens:
             raise IntegrityError("the count of uncomputed tokens is wrong")

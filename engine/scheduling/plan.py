@@ -1,7 +1,8 @@
-"""StepPlan and StepResult: the two frozen values between scheduler and runner."""
+"""StepPlan and StepResult: the two frozen values between scheduler and runner; PendingStep: a result on its way."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from engine.outputs import TokenLogprobs
 from engine.request import GenerationRequest
@@ -42,3 +43,20 @@ class StepResult:
     #                                                        [start + 1, start + scheduled + 1), cut at the prompt's end
     errors: Mapping[str, str] = field(default_factory=dict)    # request_id -> why this request alone failed
     times_s: Mapping[str, float] = field(default_factory=dict)  # prepare, forward, sample
+
+
+class PendingStep(Protocol):
+    """A plan under way on a device."""
+
+    def result(self) -> StepResult:
+        """Waits for the step; the same value at every call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A step that was over when it was submitted."""
+
+    value: StepResult
+
+    def result(self) -> StepResult:
+        return self.value

@@ -22,6 +22,7 @@ class StepBuilder:
         kv: KVCacheManager,
         *,
         max_num_slots: int,
+        max_model_len: int,
         now_s: float,
     ) -> None:
         self._waiting = waiting
@@ -29,7 +30,10 @@ class StepBuilder:
         self._seats = seats
         self._kv = kv
         self._max_num_slots = max_num_slots                     # the most that cache and context give one request
+        self.max_model_len = max_model_len
         self.now_s = now_s
+        self.wait_until_s: float | None = None                  # set by a policy that holds back: nothing before then,
+        #                                                         unless a request arrives or ends
         self.num_tokens = 0                                     # scheduled so far
         self.num_scheduled_tokens: dict[str, int] = {}          # these four as in StepPlan
         self.start: dict[str, int] = {}

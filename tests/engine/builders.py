@@ -30,6 +30,7 @@ def build_core(
     runner: HashRunner | None = None,
     prefix_caching: bool = True,
     policy: str = "chunked",
+    overlap: bool = False,
     **parameters: object,
 ) -> tuple[EngineCore, HashRunner]:
     kind = policy_class(policy)
@@ -50,6 +51,7 @@ def build_core(
         eos_token_ids=eos_token_ids,
         max_num_waiting=max_num_waiting,
         clock=clock,
+        overlap=overlap,
         check_every_step=True,
     )
     return core, runner

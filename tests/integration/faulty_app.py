@@ -8,7 +8,7 @@ from engine.api import Engine, EngineConfig
 from engine.async_engine import AsyncEngine
 from engine.build import build_core
 from engine.core import EngineCore
-from engine.scheduling.plan import StepPlan, StepResult
+from engine.scheduling.plan import PendingStep, StepPlan
 from serve_app.app import assemble
 from serve_app.config import AppConfig
 from serve_app.remote_engine import remote_engine
@@ -20,10 +20,10 @@ class FaultyRunner:
     def __init__(self, core: EngineCore) -> None:
         self._runner = core._runner
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def submit(self, plan: StepPlan) -> PendingStep:
         if any(FAULT in token_ids for _, token_ids in plan.new.values()):
             raise RuntimeError("the device was lost")
-        return self._runner.execute(plan)
+        return self._runner.submit(plan)
 
 
 def build_faulty_core(config: EngineConfig) -> EngineCore:

@@ -17,7 +17,7 @@ def compute(kv: KVCacheManager, who: Request) -> int:
     prefix = kv.find_prefix(who)
     assert kv.allocate(who, who.num_tokens, prefix)
     who.num_computed_tokens = who.num_tokens
-    kv.commit(who)
+    kv.commit(who, who.num_computed_tokens)
     return len(prefix) * kv.block_size
 
 
@@ -97,7 +97,7 @@ def test_block_filled_by_output_is_found():
         a.token_ids.append(token)
         assert kv.allocate(a, a.num_tokens)
         a.num_computed_tokens = a.num_tokens
-        kv.commit(a)
+        kv.commit(a, a.num_computed_tokens)
     assert compute(kv, request("b", range(12))) == 8
 
 
@@ -114,7 +114,7 @@ def test_requests_computed_side_by_side_keep_both_blocks_and_the_first_is_found(
         kv.allocate(who, 5)
     for who in (b, a):
         who.num_computed_tokens = 5
-        kv.commit(who)
+        kv.commit(who, who.num_computed_tokens)
     assert (kv.block_table(a), kv.block_table(b)) == ((0, 1), (2, 3))
     c = request("c", range(5))
     compute(kv, c)

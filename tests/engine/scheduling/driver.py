@@ -57,14 +57,17 @@ class Driver:
         return request_id
 
     def step(self, *, abort: Collection[str] = (), failing: Collection[str] = ()) -> dict[str, int]:
-        """One step; `abort` ends requests while it runs, `failing` ones sample nothing."""
+        """One step; `abort` ends requests while it runs, the rows of `failing` ones have no next token."""
         scheduler = self.scheduler
         plan = self.plan = scheduler.schedule()
         result = self.runner.execute(plan)
+        requests = scheduler.advance(plan)
         for request_id in abort:
             self.finish(request_id, FinishReason.ABORT)
+        for request_id in failing:
+            self.finish(request_id, FinishReason.ERROR)
         sampled = {request_id: token for request_id, token in result.sampled.items() if request_id not in failing}
-        scheduler.update(plan, sampled)
+        scheduler.resolve(plan, requests, sampled)
         for request_id in sampled:
             request = scheduler.requests.get(request_id)
             if request and (request.num_output_tokens >= request.max_tokens or scheduler.is_at_limit(request)):

@@ -156,7 +156,7 @@ def test_integrity_check_sees_a_request_left_beyond_its_limit():
     a = engine.add(7)
     for _ in range(2):
         plan = engine.scheduler.schedule()
-        engine.scheduler.update(plan, {a: 1})
+        engine.scheduler.resolve(plan, engine.scheduler.advance(plan), {a: 1})
     with pytest.raises(IntegrityError, match="at its limit"):
         engine.scheduler.check_integrity()
 
@@ -216,10 +216,11 @@ def test_id_used_again_while_the_step_of_its_predecessor_runs():
     engine = scheduler()
     engine.add([1, 2, 3], name="x")
     plan = engine.scheduler.schedule()
+    requests = engine.scheduler.advance(plan)
     engine.runner.execute(plan)
     engine.finish("x", FinishReason.ABORT)
     engine.add([4, 5], name="x", max_tokens=3)
-    engine.scheduler.update(plan, {"x": 77})
+    engine.scheduler.resolve(plan, requests, {"x": 77})
     assert engine.request("x").token_ids == [4, 5]
     engine.run()
     assert engine.output("x") == expected_tokens([4, 5], 3)
@@ -229,8 +230,8 @@ def test_failed_request_gains_no_token_and_teaches_the_cache_nothing():
     engine = scheduler()
     a = engine.add(range(8))
     engine.step(failing=[a])
-    assert engine.output(a) == [] and engine.request(a).num_computed_tokens == 0
-    engine.finish(a, FinishReason.ERROR)
+    assert engine.done[a].finish_reason is FinishReason.ERROR
+    assert engine.done[a].num_output_tokens == 0
     b = engine.add(range(8))
     assert engine.step() == {b: 8}
 
@@ -276,5 +277,5 @@ def test_integrity_check_sees_a_request_in_two_queues():
 def test_integrity_check_sees_a_lost_request():
     engine = scheduler()
     engine.scheduler.waiting.remove(engine.request(engine.add(4)))
-    with pytest.raises(IntegrityError, match="0 waiting and 0 running are not 1 requests"):
+    with pytest.raises(IntegrityError, match=r"\[0, 0, 0\] waiting, running and ending are not 1 requests"):
         engine.scheduler.check_integrity()
