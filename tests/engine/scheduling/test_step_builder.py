@@ -264,3 +264,16 @@ def test_policy_sees_blocks_and_cached_prefixes():
     engine.add(range(12))
     engine.step()
     assert seen == [8, 7, 10, 4, True, False, 1.0]
+
+
+def test_policy_sees_what_a_reservation_will_take():
+    seen: list[int] = []
+
+    def look(step: StepBuilder) -> None:
+        seen.extend((step.num_blocks_for(8), step.num_blocks_for(9), step.num_blocks_for(1000), step.max_model_len))
+
+    for options in ({"num_blocks": 10}, {"num_blocks": 100, "max_model_len": 30}):
+        engine = scripted(look, **options)
+        engine.add(4)
+        engine.step()
+    assert seen == [2, 3, 10, 10_000, 2, 3, 8, 30]
