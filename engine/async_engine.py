@@ -193,6 +193,7 @@ class AsyncEngine:
         self._heartbeat_s = self._clock()
         self._to_loop(_settle, built, core, None)
         self._run(core)
+        core.close()
 
     def _run(self, core: EngineCore) -> None:
         try:

@@ -16,12 +16,14 @@ from engine.model.description import ModelDescription, describe_model
 from engine.model.hub import resolve
 from engine.model.loader import load_described
 from engine.model.spec import ModelSpec
+from engine.observer import StepObserver
 from engine.request import GenerationRequest
 from engine.runner import ModelRunner
 from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import Limits, Policy
 from engine.text.tokenizer import load_tokenizer
+from engine.trace import TraceWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def plan_engine(config: EngineConfig) -> EnginePlan:
     device = resolve_device(config)
     defaults = device_defaults(device)
     description = describe_model(resolve(config.model), config, str(device))
-    policy, limits = _build_policy(config.scheduler, defaults)
+    policy, limits = build_policy(config.scheduler, defaults)
     memory = plan_memory(
         description,
         config.kv_cache,
@@ -96,7 +98,22 @@ def build_core(config: EngineConfig) -> EngineCore:
         eos_token_ids=model.eos_token_ids,
         max_num_waiting=config.max_num_waiting,
         clock=clock,
+        observer=_observer(config, plan),
     )
+
+
+def _observer(config: EngineConfig, plan: EnginePlan) -> StepObserver | None:
+    if config.trace is None:
+        return None
+    header = {
+        "model": plan.description.resolved.name,
+        "policy": config.scheduler.policy,
+        "parameters": config.scheduler.parameters,
+        "block_size": plan.memory.block_size,
+        "num_blocks": plan.memory.num_blocks,
+        "max_model_len": plan.description.max_model_len,
+    }
+    return TraceWriter.open(config.trace, header)
 
 
 def prefix_salt(spec: ModelSpec, generation: GenerationRequest) -> str:
@@ -106,7 +123,7 @@ def prefix_salt(spec: ModelSpec, generation: GenerationRequest) -> str:
     return "" if shared_length is None or num_prompt_tokens <= shared_length else str(num_prompt_tokens)
 
 
-def _build_policy(config: SchedulerConfig, defaults: DeviceDefaults) -> tuple[Policy, Limits]:
+def build_policy(config: SchedulerConfig, defaults: DeviceDefaults) -> tuple[Policy, Limits]:
     """The policy, and the step limits that it keeps: its own where the configuration sets them."""
     kind = policy_class(config.policy)
     limits = Limits(

@@ -86,6 +86,7 @@ class EngineConfig(StrictModel):
     max_num_waiting: int = Field(2048, gt=0, description="waiting requests before new ones are refused")
     step_timeout_s: float = Field(120.0, gt=0, description="a step that runs longer means a stuck engine")
     trust_remote_code: bool = False
+    trace: Path | None = Field(None, description="new JSONL file for what every step computes; see engine/trace.py")
 
 
 def cache_directory() -> Path:

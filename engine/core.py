@@ -153,6 +153,11 @@ class EngineCore:
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()
 
+    def close(self) -> None:
+        """The last call: whoever observes the steps may finish."""
+        if self._observer is not None:
+            self._observer.close()
+
     def report_death(self, error: BaseException) -> None:
         log.error("engine died in a step of %d requests", len(self._responses), exc_info=error)
 
@@ -195,6 +200,8 @@ class EngineCore:
         """Await the step's results and tell its requests. Those that ended since it was submitted gain nothing."""
         plan, result = step.plan, step.pending.result()
         now_s = self._clock()
+        if self._observer is not None:
+            self._observer.on_step(plan, result.sampled, step.begun_s, now_s)
         here = {
             request_id for request_id, request in step.requests.items()
             if self._scheduler.requests.get(request_id) is request     # an id may belong to another request by now
@@ -215,17 +222,15 @@ class EngineCore:
         self._scheduler.resolve(plan, step.requests, sampled)
         for request_id, token_id in sampled.items():
             outputs.append(self._token(request_id, token_id, result.logprobs.get(request_id), now_s))
-        self._record(step, result, now_s)
+        self._record(result, now_s)
         return outputs
 
-    def _record(self, step: _InFlight, result: StepResult, resolved_s: float) -> None:
+    def _record(self, result: StepResult, resolved_s: float) -> None:
         self._metrics.num_steps += 1
         times = self._metrics.step_time_s
         times["output"] += self._clock() - resolved_s
         for part, duration_s in result.times_s.items():
             times[part] += duration_s
-        if self._observer is not None:
-            self._observer.on_step(step.plan, result.sampled, step.begun_s, resolved_s)
 
     def _token(self, request_id: str, token_id: int, logprobs: TokenLogprobs | None, now_s: float) -> RequestOutput:
         request, response = self._scheduler.requests[request_id], self._responses[request_id]

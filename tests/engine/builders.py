@@ -2,6 +2,7 @@
 
 from engine.core import EngineCore
 from engine.kv_cache.manager import KVCacheManager
+from engine.observer import StepObserver
 from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import CPU_LIMITS
@@ -31,6 +32,7 @@ def build_core(
     prefix_caching: bool = True,
     policy: str = "chunked",
     overlap: bool = False,
+    observer: StepObserver | None = None,
     **parameters: object,
 ) -> tuple[EngineCore, HashRunner]:
     kind = policy_class(policy)
@@ -53,5 +55,6 @@ def build_core(
         clock=clock,
         overlap=overlap,
         check_every_step=True,
+        observer=observer,
     )
     return core, runner
