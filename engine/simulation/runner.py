@@ -1,0 +1,23 @@
+"""SimulatedRunner: the runner's place in the step loop, taken by a cost model and a virtual clock. No tensors."""
+
+from engine.scheduling.plan import Done, StepPlan, StepResult
+from engine.simulation.clock import VirtualClock
+from engine.simulation.cost import StepCost
+
+TOKEN_ID = 0               # every token sampled: what a simulated request says does not matter, that it does, does
+
+
+class SimulatedRunner:
+    """Carries a plan out by letting its cost pass. Deterministic: equal plans, equal times, equal tokens."""
+
+    def __init__(self, cost: StepCost, clock: VirtualClock) -> None:
+        self._cost = cost
+        self._clock = clock
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        duration_s = self._cost.step_s(plan)
+        self._clock.advance(duration_s)
+        return StepResult(dict.fromkeys(plan.sampling, TOKEN_ID), times_s={"forward": duration_s})
+
+    def submit(self, plan: StepPlan) -> Done:
+        return Done(self.execute(plan))
