@@ -5,6 +5,10 @@ from importlib import import_module
 from engine.scheduling.policy import Policy, PolicyParameters
 
 _POLICIES = {
+    "static": "Static",
+    "static_impatient": "StaticImpatient",
+    "packed_static": "PackedStatic",
+    "turbo": "Turbo",
     "chunked": "Chunked",
 }
 

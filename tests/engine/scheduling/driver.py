@@ -80,9 +80,20 @@ class Driver:
         return [self.step() for _ in range(count)]
 
     def run(self) -> None:
-        """Steps until every request has ended. Fails if a step computes nothing."""
+        """Steps until every request has ended. Fails if a step computes nothing, unless the policy waits for others."""
         while self.scheduler.requests:
-            assert self.step(), f"stuck: {list(self.scheduler.requests)}"
+            assert self.step() or self.is_held_back, f"stuck: {list(self.scheduler.requests)}"
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the last step computed nothing because its policy waits, for a time not over when it was planned."""
+        until_s = self.scheduler.wait_until_s
+        return not self.plan.num_scheduled_tokens and until_s is not None and until_s > self.clock.now_s - 1
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the last step computed, those that were discarded included."""
+        return self.plan.num_tokens + sum(self.plan.padding.values())
 
     def finish(self, request_id: str, reason: FinishReason = FinishReason.STOP) -> None:
         request = self.scheduler.finish(request_id, reason)
