@@ -9,6 +9,8 @@ _POLICIES = {
     "static_impatient": "StaticImpatient",
     "packed_static": "PackedStatic",
     "turbo": "Turbo",
+    "cellular": "Cellular",
+    "orca": "Orca",
     "chunked": "Chunked",
 }
 
