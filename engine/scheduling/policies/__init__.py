@@ -11,6 +11,8 @@ _POLICIES = {
     "turbo": "Turbo",
     "cellular": "Cellular",
     "orca": "Orca",
+    "tgi": "Tgi",
+    "ray_serve_2023": "RayServe2023",
     "chunked": "Chunked",
 }
 
