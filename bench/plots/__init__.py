@@ -1,0 +1,1 @@
+"""Pictures of batches and of sweeps over policies, as PNG. Needs matplotlib (`pip install conveyor[bench]`)."""

@@ -1,0 +1,82 @@
+"""How our pictures look: one colour a policy wherever it appears, readable without colours and when printed grey."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Families of policies in one hue each, members told apart by lightness and, in curves, by dashes; hues are those of
+# Okabe and Ito, which people see apart whatever their colour vision.
+FAMILIES: dict[str, dict[str, str]] = {
+    "request level": {
+        "static": "#222222", "static_impatient": "#555555", "packed_static": "#888888", "turbo": "#AAAAAA",
+    },
+    "cells": {"cellular": "#CC79A7"},
+    "reserves the maximum": {
+        "orca": "#B34700", "tgi": "#D55E00", "ray_serve_2023": "#E69F00", "trtllm_no_evict": "#F0C050",
+    },
+    "pages": {"vllm_v0": "#003F66", "chunked": "#0072B2", "splitfuse": "#56B4E9", "fair": "#9AD2F2"},
+    "predicts the peak": {"lightllm": "#00543D", "trtllm_max_utilization": "#009E73", "sglang": "#66C9A8"},
+}  # fmt: skip
+_DASHES = ("-", (0, (5, 2)), (0, (2, 1.2)), (0, (6, 2, 1.5, 2)))
+KIND_COLOURS = {"prefill": "#0072B2", "decode": "#56B4E9", "idle": "#D9D9D9"}
+REQUEST_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D31", "#7A5195")
+GREY = "#666666"
+
+
+def colour(policy: str) -> str:
+    return next((members[policy] for members in FAMILIES.values() if policy in members), GREY)
+
+
+def dashes(policy: str) -> Any:
+    for members in FAMILIES.values():
+        if policy in members:
+            return _DASHES[list(members).index(policy) % len(_DASHES)]
+    return "-"
+
+
+def tint(colour: str, share: float) -> tuple[float, float, float]:
+    """`colour` mixed with white; `share` 1 is the colour itself."""
+    red, green, blue = mpl.colors.to_rgb(colour)
+    return 1 - share * (1 - red), 1 - share * (1 - green), 1 - share * (1 - blue)
+
+
+def figure(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure with axes [rows, columns], always as a two-dimensional array."""
+    plt.rcParams.update({
+        "font.family": "DejaVu Sans", "font.size": 11, "axes.titlesize": 12, "axes.titleweight": "bold",
+        "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "figure.dpi": 100,
+        "axes.edgecolor": GREY, "legend.frameon": False, "hatch.linewidth": 0.6,
+    })  # fmt: skip
+    return plt.subplots(rows, columns, squeeze=False, layout="constrained", **options)
+
+
+def caption(figure: Figure, title: str, text: str = "") -> None:
+    """A title over the whole figure, left, and beneath it one line that says what is seen."""
+    size = {"ha": "left", "x": 0.01, "fontsize": 15, "fontweight": "bold"}
+    if not text:
+        figure.suptitle(title, **size)
+        return
+    heading = figure.suptitle(f"{title}\n ", **size)          # the layout keeps room for a second line
+    figure.draw_without_rendering()
+    box = heading.get_window_extent().transformed(figure.transFigure.inverted())
+    figure.text(0.01, box.y0 + 0.22 * box.height, text, fontsize=10.5, color=GREY, va="center")
+
+
+def bar_labels(axes: Axes, values: Iterable[float], form: str) -> None:
+    """Each bar's value beside its end; bars are those drawn last, from below."""
+    axes.bar_label(axes.containers[-1], [form.format(value) for value in values], padding=3, fontsize=9.5)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130, facecolor="white", metadata={"Software": None})
+    plt.close(figure)
+    return path
