@@ -19,8 +19,8 @@ class Cellular(Policy):
         max_num_seqs: int | None = Field(None, gt=0, description="requests running at once; default: the device's")
 
     def __init__(self, parameters: Parameters, limits: Limits) -> None:
-        super().__init__(parameters, limits)
         self.max_num_seqs = parameters.max_num_seqs or limits.max_num_seqs
+        super().__init__(parameters, Limits(self.max_num_seqs, self.max_num_seqs))
 
     def plan(self, step: StepBuilder) -> None:
         num_owed = 0                                   # blocks that known tokens of scheduled requests still need

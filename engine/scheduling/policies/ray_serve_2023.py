@@ -4,8 +4,8 @@ It was written for the benchmark that compared static with continuous batching (
 `max_waiting_tokens` 7), and went on in Aviary.
 
 Admission: as tgi, within a quota: prompts and max_tokens of all that run are counted against
-`max_batch_total_tokens`, but nothing is set aside for them, and prompts in one step have no bound of their own. A
-request larger than the quota runs alone.
+`max_batch_total_tokens`, but nothing is set aside for them. A request larger than the quota runs alone. Prompts in
+one step had no bound but the quota; here they keep the device's, or are one.
 Composition: as tgi: prompts alone, whole, or one token of every running request.
 Reservation: block by block. Shortage, where the quota exceeds the pool: the newest is put back and recomputed, and
 until all that were running then have left, the quota is 0.7 of itself.
@@ -55,11 +55,15 @@ class RayServe2023(Policy):
         if num_needed is None or step.num_waiting < num_needed:
             return []
         quota = self._quota(step) - sum(_counted(step, request) for request in step.running)
+        num_prompt_tokens = 0
         batch: list[Request] = []
         for request in step.waiting:
             quota -= _counted(step, request)
+            num_prompt_tokens += request.num_tokens
             is_alone = step.num_running == 0 and not batch
             if (quota < 0 and not is_alone) or step.num_running + len(batch) >= self.limits.max_num_seqs:
+                break
+            if num_prompt_tokens > self.limits.max_num_batched_tokens and batch:
                 break
             batch.append(request)
         return batch if len(batch) >= num_needed else []

@@ -30,11 +30,12 @@ class Tgi(Policy):
         )
 
     def __init__(self, parameters: Parameters, limits: Limits) -> None:
-        super().__init__(parameters, limits)
         self.max_batch_prefill_tokens = parameters.max_batch_prefill_tokens or limits.max_num_batched_tokens
         self.max_batch_total_tokens = parameters.max_batch_total_tokens
         self.reserve = parameters.reserve
         self._turns = PrefillTurns(parameters)
+        max_num_tokens = max(self.max_batch_prefill_tokens, limits.max_num_seqs)
+        super().__init__(parameters, Limits(max_num_tokens, limits.max_num_seqs))
 
     def plan(self, step: StepBuilder) -> None:
         num_running = step.num_running

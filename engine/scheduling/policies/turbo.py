@@ -15,15 +15,14 @@ from itertools import islice
 from pydantic import Field
 
 from engine.request import Request
-from engine.scheduling import request_batch
-from engine.scheduling.policy import Limits, Policy
-from engine.scheduling.request_batch import BatchParameters
+from engine.scheduling.policy import Limits
+from engine.scheduling.request_batch import BatchParameters, RequestBatches
 from engine.scheduling.step_builder import StepBuilder
 
 Cost = Callable[[int, int], float]                     # (longest prompt, size of the batch) -> cost
 
 
-class Turbo(Policy):
+class Turbo(RequestBatches):
     class Parameters(BatchParameters):
         window: int = Field(256, gt=0, description="oldest waiting requests that are sorted and cut into batches")
         cost_per_batch: float = Field(
@@ -39,27 +38,14 @@ class Turbo(Policy):
             description="of attention, in prompt tokens; 1 / (12 × hidden size), here 4096, by arithmetic",
         )
 
-    keeps_seats = True
-
     def __init__(self, parameters: Parameters, limits: Limits) -> None:
         super().__init__(parameters, limits)
-        self.batch_size = parameters.batch_size
         self.window = parameters.window
-        self.reserve = parameters.reserve
         self.cost_per_batch = parameters.cost_per_batch
         self.cost_per_token_pair = parameters.cost_per_token_pair
 
-    def plan(self, step: StepBuilder) -> None:
-        if not request_batch.is_over(step):
-            request_batch.decode(step, padded=True)
-        elif step.num_waiting:
-            request_batch.begin(step, self._next_batch(step), self.reserve, padded=True)
-
-    def cost(self, longest: int, size: int) -> float:
-        return self.cost_per_batch + size * (longest + self.cost_per_token_pair * longest**2)
-
-    def _next_batch(self, step: StepBuilder) -> list[Request]:
-        """The head's batch, in the order of the queue, in which the pool may cut it again."""
+    def next_batch(self, step: StepBuilder) -> Sequence[Request]:
+        """The head's batch, in the order of the queue, in which it may be cut again."""
         queue = list(islice(step.waiting, self.window))
         by_length = sorted(range(len(queue)), key=lambda place: (queue[place].num_tokens, place))
         lengths = [queue[place].num_tokens for place in by_length]
@@ -68,6 +54,9 @@ class Turbo(Policy):
             if 0 in places:
                 return [queue[place] for place in sorted(places)]
         raise AssertionError("the cuts leave out the head of the queue")
+
+    def cost(self, longest: int, size: int) -> float:
+        return self.cost_per_batch + size * (longest + self.cost_per_token_pair * longest**2)
 
 
 def cut(lengths: Sequence[int], max_size: int, cost: Cost) -> list[tuple[int, int]]:

@@ -1,4 +1,5 @@
 from engine.request import FinishReason
+from engine.scheduling.policy import Limits
 from tests.engine.scheduling.driver import scheduler
 
 
@@ -32,6 +33,10 @@ def test_seats_default_to_those_of_the_device():
     for _ in range(10):
         engine.add(3)
     assert len(engine.step()) == 8
+
+
+def test_step_holds_no_more_tokens_than_requests():
+    assert scheduler("cellular", max_num_seqs=3).scheduler.policy.limits == Limits(3, 3)
 
 
 def test_request_joins_only_if_its_prompt_has_room_beside_prompts_under_way():

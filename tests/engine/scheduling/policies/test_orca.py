@@ -12,6 +12,13 @@ def test_whole_prompt_joins_decodes_at_the_next_iteration():
     assert engine.steps(2) == [{a: 1, b: 70}, {a: 1, b: 1}]
 
 
+def test_several_prompts_in_one_iteration_keep_the_device_s_bound():
+    engine = scheduler("orca", num_blocks=1000)        # 64 tokens
+    for length in (30, 34, 1):
+        engine.add(length)
+    assert engine.steps(2) == [{"a": 30, "b": 34}, {"a": 1, "b": 1, "c": 1}]
+
+
 def test_seat_of_a_finished_request_is_taken_at_the_next_iteration():
     engine = scheduler("orca", max_num_seqs=2)
     a, b, c = engine.add(4, max_tokens=2), engine.add(4, max_tokens=9), engine.add(4)

@@ -31,6 +31,12 @@ def test_slots_are_set_aside_for_tokens_alone():
     assert [len(engine.block_table(name)) for name in (a, b)] == [1, 3]
 
 
+def test_batch_is_cut_to_the_live_rows_of_a_step():
+    engine = scheduler("packed_static", batch_size=3, queue_end_ms=0, max_prompt_rows=24)
+    a, b, c = engine.add(6), engine.add(12), engine.add(6)
+    assert engine.step() == {a: 6, b: 12, c: 6}
+
+
 def test_waits_for_a_full_batch_or_the_end_of_the_queue():
     engine = scheduler("packed_static", batch_size=2, queue_end_ms=500)
     a = engine.add(4)

@@ -3,7 +3,8 @@ from tests.engine.scheduling.driver import Driver, scheduler
 
 
 def ray_serve(**options: object) -> Driver:
-    return scheduler("ray_serve_2023", **{"num_blocks": 1000, "waiting_served_ratio": 1.0, "max_waiting_tokens": 100, **options})
+    defaults = {"num_blocks": 1000, "waiting_served_ratio": 1.0, "max_waiting_tokens": 100}
+    return scheduler("ray_serve_2023", **{**defaults, **options})
 
 
 def test_decoding_pauses_by_the_rule_of_tgi():
@@ -32,11 +33,11 @@ def test_maximum_is_counted_but_not_set_aside():
     assert [len(engine.block_table(name)) for name in (a, b)] == [1, 1]
 
 
-def test_prompts_of_one_step_have_no_bound_but_the_quota():
-    engine = ray_serve()
-    for _ in range(5):
-        engine.add(30, max_tokens=10)
-    assert engine.step() == dict.fromkeys("abcde", 30)   # the device's step is 64
+def test_prompts_of_one_step_keep_the_device_s_bound_or_are_one():
+    engine = ray_serve(waiting_served_ratio=0)         # the device's step is 64
+    for length in (30, 30, 30, 70):
+        engine.add(length, max_tokens=10)
+    assert engine.steps(4) == [{"a": 30, "b": 30}, {"c": 30}, dict.fromkeys("abc", 1), {"d": 70}]
 
 
 def test_request_beyond_the_quota_runs_alone():

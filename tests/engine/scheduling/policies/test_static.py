@@ -1,6 +1,7 @@
 import pytest
 
 from engine.request import FinishReason
+from engine.scheduling.policy import Limits
 from tests.engine.scheduling.driver import Driver, scheduler
 from tests.helpers import expected_tokens
 
@@ -63,6 +64,22 @@ def test_batch_is_cut_to_what_the_pool_holds():
     assert engine.waiting == [c]
     engine.run()
     assert list(engine.done) == [a, b, c]
+
+
+def test_batch_is_cut_to_the_prompt_rows_of_a_step():
+    engine = static(3, max_prompt_rows=24)
+    a, b, c, d = engine.add(6), engine.add(12), engine.add(6), engine.add(25)
+    assert engine.step() == {a: 6, b: 12}              # 3 × 12 rows are too many
+    for name in (a, b):
+        engine.finish(name)
+    assert engine.step() == {c: 6}
+    engine.finish(c)
+    assert engine.step() == {d: 25}                    # one always may start
+
+
+def test_limits_of_the_policy_are_those_of_its_batch():
+    assert scheduler("static", batch_size=3).scheduler.policy.limits == Limits(3 * 512, 3)
+    assert scheduler("static", batch_size=3, max_prompt_rows=24).scheduler.policy.limits == Limits(24, 3)
 
 
 def test_padding_takes_slots_too():

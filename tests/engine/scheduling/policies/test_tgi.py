@@ -15,6 +15,7 @@ def test_defaults_are_those_of_the_server_and_the_device():
     parameters = policy.parameters.model_dump()
     assert (parameters["waiting_served_ratio"], parameters["max_waiting_tokens"]) == (1.2, 20)
     assert policy.max_batch_prefill_tokens == GPU_LIMITS.max_num_batched_tokens
+    assert policy.limits == GPU_LIMITS
 
 
 # Turns
