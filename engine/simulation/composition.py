@@ -8,15 +8,16 @@ from engine.scheduling.plan import StepPlan
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The rows of a step, padding rows among them: they cost what rows of tokens cost.
+    """The rows of a step in entries, as the runner lays them out (`engine.step.arrays`).
 
-    A request's rows are queries at positions [start, start + rows), each of which sees the keys up to its own.
+    An entry is a request's tokens, or its padding: rows that cost what rows of tokens cost. Its rows are queries at
+    positions [start, start + rows), each of which sees the keys up to its own.
     """
 
-    num_requests: int                              # with a row in the step, seats included
+    num_entries: int
     num_rows: int                                  # through every layer
     num_sampled: int                               # through the head as well
-    single_starts: Collection[int]                 # start, of each request that has one row
+    single_starts: Collection[int]                 # start, of each entry that has one row
     chunks: Collection[tuple[int, int]] = ()       # (rows, start), of each that has several
 
     @property
@@ -26,7 +27,7 @@ class StepRows:
 
     @property
     def num_keys(self) -> int:
-        """Keys read, each once a request."""
+        """Keys read, each once an entry."""
         return self.num_single_keys + sum(rows + start for rows, start in self.chunks)
 
     @property
@@ -43,34 +44,23 @@ def query_keys(num_rows: int, start: int, window: int = 0) -> int:
     return growing * start + growing * (growing + 1) // 2 + (num_rows - growing) * window
 
 
-def step_rows(plan: StepPlan) -> StepRows:
+def step_rows(plan: StepPlan, block_size: int) -> StepRows:
     """Takes about 20 ns a request where all decode: a day of a million requests has 10^8 of them."""
-    scheduled, start = plan.num_scheduled_tokens, plan.start
-    if plan.padding:
-        return _padded_rows(plan)
+    scheduled = plan.num_scheduled_tokens
     num_rows = sum(scheduled.values())
-    if num_rows == len(scheduled):
-        return StepRows(num_rows, num_rows, len(plan.sampling), start.values())
-    pairs = list(zip(scheduled.values(), start.values(), strict=True))   # both are filled in batch order
+    if num_rows == len(scheduled) and not plan.padding:
+        return StepRows(num_rows, num_rows, len(plan.sampling), plan.start.values())
+    entries = [(num_tokens, plan.start[request_id]) for request_id, num_tokens in scheduled.items()]
+    for request_id, num_padding in plan.padding.items():
+        num_rows += num_padding
+        # Padding follows the request's tokens, and where its blocks end it stays on the last of them.
+        most = len(plan.block_tables[request_id]) * block_size
+        end = min(plan.start[request_id] + scheduled.get(request_id, 0) + num_padding, most)
+        entries.append((num_padding, max(0, end - num_padding)))
     return StepRows(
-        len(scheduled),
+        len(entries),
         num_rows,
         len(plan.sampling),
-        [first for rows, first in pairs if rows == 1],
-        [pair for pair in pairs if pair[0] > 1],
-    )
-
-
-def _padded_rows(plan: StepPlan) -> StepRows:
-    """A request's padding rows follow its tokens; a seat's follow what it had computed."""
-    rows_of = dict(plan.num_scheduled_tokens)
-    for request_id, num_rows in plan.padding.items():
-        rows_of[request_id] = rows_of.get(request_id, 0) + num_rows
-    pairs = [(num_rows, plan.start[request_id]) for request_id, num_rows in rows_of.items() if num_rows]
-    return StepRows(
-        len(pairs),
-        sum(rows_of.values()),
-        len(plan.sampling),
-        [first for rows, first in pairs if rows == 1],
-        [pair for pair in pairs if pair[0] > 1],
+        [start for rows, start in entries if rows == 1],
+        [entry for entry in entries if entry[0] > 1],
     )

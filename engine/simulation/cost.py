@@ -14,8 +14,7 @@ from collections import Counter
 from typing import Protocol
 
 from engine.model.spec import ModelSpec, tensor_shapes
-from engine.scheduling.plan import StepPlan
-from engine.simulation.composition import StepRows, query_keys, step_rows
+from engine.simulation.composition import StepRows, query_keys
 from engine.simulation.devices import DeviceModel
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
@@ -25,8 +24,8 @@ _LOGITS_PASSES = 3            # float32 logits are written, and read for the max
 
 
 class StepCost(Protocol):
-    def step_s(self, plan: StepPlan) -> float:
-        """Seconds that a device takes for `plan`."""
+    def step_s(self, rows: StepRows) -> float:
+        """Seconds that a device takes for a step of `rows`."""
 
 
 class Roofline:
@@ -47,10 +46,7 @@ class Roofline:
         self._query_key_s = 4 * spec.query_size / (device.flop_per_s[weights] * device.attention_flop_efficiency)
         self._fixed_s = device.step_s + device.kernel_s * (_KERNELS_PER_LAYER * spec.num_layers + _KERNELS_PER_STEP)
 
-    def step_s(self, plan: StepPlan) -> float:
-        return self.rows_s(step_rows(plan))
-
-    def rows_s(self, rows: StepRows) -> float:
+    def step_s(self, rows: StepRows) -> float:
         return self._fixed_s + self.dense_s(rows.num_rows) + self.attention_s(rows) + self.head_s(rows.num_sampled)
 
     def dense_s(self, num_rows: int) -> float:

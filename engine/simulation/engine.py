@@ -56,7 +56,7 @@ class SimulatedEngine:
     ) -> None:
         self.clock = VirtualClock()
         self.scheduler = Scheduler(policy, kv, max_model_len=max_model_len, clock=self.clock)
-        self._runner = SimulatedRunner(cost, self.clock)
+        self._runner = SimulatedRunner(cost, self.clock, kv.block_size)
         self._observer = observer
         self._live: dict[str, _Live] = {}          # request_id -> what became of it so far
         self._sampling: dict[int, SamplingParams] = {}    # max_tokens -> the one value that all such requests share

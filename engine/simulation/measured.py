@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
-from engine.scheduling.plan import StepPlan
-from engine.simulation.composition import StepRows, step_rows
+from engine.simulation.composition import StepRows
 
 SCHEMA = "conveyor-device/1"
 
@@ -31,7 +30,7 @@ def features(rows: StepRows, row_multiple: int = 1) -> dict[str, float]:
         "head_row": head_rows,
         "key": rows.num_keys,                      # read and gathered
         "query_key": rows.num_query_keys,          # multiplied
-        "request": rows.num_requests,              # prepared, and what its output costs
+        "entry": rows.num_entries,             # prepared, and what its output costs
     }
 
 
@@ -47,10 +46,7 @@ class MeasuredDevice:
     coefficients: Mapping[str, float]              # feature -> seconds a unit
     source: Mapping[str, Any]                      # machine, versions, command, workload, quality of the fit
 
-    def step_s(self, plan: StepPlan) -> float:
-        return self.rows_s(step_rows(plan))
-
-    def rows_s(self, rows: StepRows) -> float:
+    def step_s(self, rows: StepRows) -> float:
         found = features(rows, self.row_multiple)
         return sum(coefficient * found[name] for name, coefficient in self.coefficients.items())
 

@@ -2,6 +2,7 @@
 
 from engine.scheduling.plan import Done, StepPlan, StepResult
 from engine.simulation.clock import VirtualClock
+from engine.simulation.composition import step_rows
 from engine.simulation.cost import StepCost
 
 TOKEN_ID = 0               # every token sampled: what a simulated request says does not matter, that it does, does
@@ -10,12 +11,13 @@ TOKEN_ID = 0               # every token sampled: what a simulated request says 
 class SimulatedRunner:
     """Carries a plan out by letting its cost pass. Deterministic: equal plans, equal times, equal tokens."""
 
-    def __init__(self, cost: StepCost, clock: VirtualClock) -> None:
+    def __init__(self, cost: StepCost, clock: VirtualClock, block_size: int) -> None:
         self._cost = cost
         self._clock = clock
+        self._block_size = block_size
 
     def execute(self, plan: StepPlan) -> StepResult:
-        duration_s = self._cost.step_s(plan)
+        duration_s = self._cost.step_s(step_rows(plan, self._block_size))
         self._clock.advance(duration_s)
         return StepResult(dict.fromkeys(plan.sampling, TOKEN_ID), times_s={"forward": duration_s})
 

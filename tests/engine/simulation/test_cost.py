@@ -8,7 +8,7 @@ from engine.model.families import family_of
 from engine.model.random_weights import shape_config
 from engine.model.spec import LayerSpec
 from engine.scheduling.plan import StepPlan
-from engine.simulation.composition import StepRows
+from engine.simulation.composition import StepRows, step_rows
 from engine.simulation.cost import Roofline
 from engine.simulation.devices import parse_device
 from tests.engine.simulation.models import TINY, UNIT, perfect
@@ -33,7 +33,7 @@ def test_a_decode_reads_every_weight_once_and_its_context():
     assert cost.head_s(1) == 80 * 2 + 3 * 4 * 10       # logits of 10 float32, passed three times
     one = StepRows(1, 1, 1, [4])
     assert cost.attention_s(one) == 5 * written        # keys 0 to 4
-    assert cost.rows_s(one) == 384 * 2 + written + 80 * 2 + 120 + 5 * written
+    assert cost.step_s(one) == 384 * 2 + written + 80 * 2 + 120 + 5 * written
 
 
 def test_arithmetic_decides_where_it_takes_longer():
@@ -51,7 +51,7 @@ def test_efficiencies_and_overheads():
     )  # fmt: skip
     rows = StepRows(1, 1, 0, [4])
     fixed = 100 + 3 * (9 * 1 + 6)
-    assert roofline(device=device).rows_s(rows) == fixed + (384 * 2 + 32) * 2 + 5 * 32 * 4
+    assert roofline(device=device).step_s(rows) == fixed + (384 * 2 + 32) * 2 + 5 * 32 * 4
 
 
 def test_a_window_bounds_what_is_read():
@@ -62,16 +62,18 @@ def test_a_window_bounds_what_is_read():
 
 
 def test_padding_is_charged_like_tokens():
-    cost = roofline()
-    tables = {"a": (0,), "b": (1,)}
-    padded = StepPlan({"a": 5, "b": 3}, {"a": 0, "b": 0}, tables, sampling=("a", "b"), padding={"b": 2})
-    full = StepPlan({"a": 5, "b": 5}, {"a": 0, "b": 0}, tables, sampling=("a", "b"))
-    packed = replace(padded, padding={})
-    assert cost.step_s(padded) == cost.step_s(full)
-    assert cost.step_s(full) - cost.step_s(packed) == 2 * 32 + 2 * 32    # written, and read again by attention
-    seated = StepPlan({"a": 1}, {"a": 8, "b": 3}, tables, sampling=("a",), padding={"b": 1})
-    alone = replace(seated, padding={}, start={"a": 8})
-    assert cost.step_s(seated) - cost.step_s(alone) == 32 + 4 * 32
+    cost, tables = roofline(), {"a": (0,), "b": (1,)}
+
+    def seconds(scheduled, start, padding):
+        return cost.step_s(step_rows(StepPlan(scheduled, start, tables, sampling=("a",), padding=padding), 16))
+
+    packed = seconds({"a": 5, "b": 3}, {"a": 0, "b": 0}, {})
+    padded = seconds({"a": 5, "b": 3}, {"a": 0, "b": 0}, {"b": 2})
+    assert padded - packed == 2 * 32 + 5 * 32          # keys and values of two rows written, and of five read
+    alone = seconds({"a": 1}, {"a": 8}, {})
+    seated = seconds({"a": 1}, {"a": 8, "b": 3}, {"b": 1})
+    assert seated == seconds({"a": 1, "b": 1}, {"a": 8, "b": 3}, {})
+    assert seated - alone == 32 + 4 * 32
 
 
 def test_weights_of_opt_13b_on_an_a100():
@@ -82,7 +84,7 @@ def test_weights_of_opt_13b_on_an_a100():
     kv = 2 * 40 * 5120 * 2                             # 0.8 MB a token
     step = StepRows(1, 1, 1, [511])
     num_bytes = 2 * (12_582_912_000 + 50272 * 5120) + kv + 12 * 50272 + 512 * kv
-    assert cost.rows_s(step) == pytest.approx(num_bytes / 1.555e12)
+    assert cost.step_s(step) == pytest.approx(num_bytes / 1.555e12)
     assert cost.dense_s(1) + cost.head_s(1) == pytest.approx(16.5e-3, rel=0.01)
 
 
@@ -103,6 +105,6 @@ def test_weights_of_llama_8b_on_an_h100():
 
 def test_a_larger_step_never_costs_less():
     cost = roofline(real_spec("llama-8b"), parse_device("h200"))
-    decodes = [cost.rows_s(StepRows(n, n, n, [100] * n)) for n in (1, 8, 64, 256)]
-    prompts = [cost.rows_s(StepRows(2, 1 + n, 2, [100], [(n, 0)])) for n in (2, 256, 512, 8192)]
+    decodes = [cost.step_s(StepRows(n, n, n, [100] * n)) for n in (1, 8, 64, 256)]
+    prompts = [cost.step_s(StepRows(2, 1 + n, 2, [100], [(n, 0)])) for n in (2, 256, 512, 8192)]
     assert decodes == sorted(set(decodes)) and prompts == sorted(set(prompts))

@@ -41,7 +41,7 @@ def test_a_measured_device_survives_its_file(tmp_path):
 def test_a_measured_step_is_a_weighted_sum():
     rows = StepRows(2, 5, 1, [3], [(4, 0)])
     assert features(rows, 4)["dense_row"] == 8         # padded to a multiple of 4
-    assert MEASURED.rows_s(rows) == 0.5 + 2.0 * 8 + 0.25 * (4 + (1 + 2 + 3 + 4))
+    assert MEASURED.step_s(rows) == 0.5 + 2.0 * 8 + 0.25 * (4 + (1 + 2 + 3 + 4))
 
 
 @pytest.mark.parametrize(

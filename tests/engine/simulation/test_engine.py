@@ -10,6 +10,7 @@ from engine.request import FinishReason, GenerationRequest
 from engine.sampling.params import SamplingParams
 from engine.scheduling.plan import StepPlan
 from engine.simulation.clock import VirtualClock
+from engine.simulation.composition import step_rows
 from engine.simulation.records import Arrival
 from engine.simulation.replay import replay
 from engine.simulation.runner import SimulatedRunner
@@ -47,7 +48,7 @@ class TimedHashRunner(HashRunner):
         self.clock = clock
 
     def execute(self, plan):
-        self.clock.advance(COST.step_s(plan))
+        self.clock.advance(COST.step_s(step_rows(plan, self.block_size)))
         return super().execute(plan)
 
 
@@ -97,7 +98,7 @@ def test_prefixes_are_found_as_in_the_service():
     simulated = Recorder()
     summary = replay(engine(prefix_caching=True, observer=simulated), arrivals)
     served = run_core(
-        arrivals, lambda clock: SimulatedRunner(COST, clock), prefix_caching=True, num_blocks=64
+        arrivals, lambda clock: SimulatedRunner(COST, clock, 4), prefix_caching=True, num_blocks=64
     )
     assert [record.num_cached_tokens for record in summary.records] == [0, *[28] * 9]
     assert [shape(plan) for plan, *_ in simulated.steps] == [shape(plan) for plan, *_ in served.steps]

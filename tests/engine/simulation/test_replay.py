@@ -14,7 +14,7 @@ from tests.engine.simulation.driver import COST, engine, traffic
 class Fixed:
     """A step that computes anything takes ten seconds."""
 
-    def step_s(self, plan):
+    def step_s(self, rows):
         return 10.0
 
 
