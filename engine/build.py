@@ -130,4 +130,5 @@ def build_policy(config: SchedulerConfig, defaults: DeviceDefaults) -> tuple[Pol
         config.parameters.get("max_num_batched_tokens") or defaults.limits.max_num_batched_tokens,
         config.parameters.get("max_num_seqs") or defaults.limits.max_num_seqs,
     )
-    return kind(kind.Parameters.model_validate(config.parameters), limits), limits
+    policy = kind(kind.Parameters.model_validate(config.parameters), limits)
+    return policy, policy.limits

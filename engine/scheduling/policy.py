@@ -31,7 +31,8 @@ class Policy:
     """Decides what each step computes; holds no bookkeeping, only its parameters and what it learns from steps.
 
     `plan` fills the step through StepBuilder, which owns every book. It is called once per step and must leave
-    requests it does not want alone.
+    requests it does not want alone. `limits` is the most that a step of this policy holds: the memory plan sets the
+    room for it aside.
     """
 
     Parameters: ClassVar[type[PolicyParameters]] = PolicyParameters

@@ -111,6 +111,10 @@ class StepBuilder:
         """Blocks for `num_tokens` of one request, or for the most it can ever need: as many as `reserve` gives it."""
         return self._kv.num_blocks_for(min(num_tokens, self._max_num_slots))
 
+    def num_blocks_held(self, request: Request) -> int:
+        """Blocks that a running request holds now, shared ones included."""
+        return self._kv.num_blocks_held(request)
+
     def num_cached_tokens(self, request: Request) -> int:
         """Tokens of a waiting request that need not be computed if it is admitted now."""
         return len(self._kv.find_prefix(request)) * self._kv.block_size

@@ -277,3 +277,18 @@ def test_policy_sees_what_a_reservation_will_take():
         engine.add(4)
         engine.step()
     assert seen == [2, 3, 10, 10_000, 2, 3, 8, 30]
+
+
+def test_policy_sees_the_blocks_that_a_request_holds():
+    seen: list[int] = []
+
+    def look(step: StepBuilder) -> None:
+        for request in (*step.running, *step.waiting):
+            seen.append(step.num_blocks_held(request))
+            step.schedule(request, 1000)
+            seen.append(step.num_blocks_held(request))
+
+    engine = scripted(look, look)
+    engine.add(8)
+    engine.steps(2)
+    assert seen == [0, 2, 2, 3]
