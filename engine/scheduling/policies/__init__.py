@@ -13,7 +13,9 @@ _POLICIES = {
     "orca": "Orca",
     "tgi": "Tgi",
     "ray_serve_2023": "RayServe2023",
+    "vllm_v0": "VllmV0",
     "chunked": "Chunked",
+    "splitfuse": "Splitfuse",
 }
 
 
