@@ -16,6 +16,7 @@ _POLICIES = {
     "vllm_v0": "VllmV0",
     "chunked": "Chunked",
     "splitfuse": "Splitfuse",
+    "lightllm": "Lightllm",
 }
 
 
