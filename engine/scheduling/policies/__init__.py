@@ -17,6 +17,8 @@ _POLICIES = {
     "chunked": "Chunked",
     "splitfuse": "Splitfuse",
     "lightllm": "Lightllm",
+    "trtllm_no_evict": "TrtllmNoEvict",
+    "trtllm_max_utilization": "TrtllmMaxUtilization",
 }
 
 
