@@ -19,6 +19,7 @@ _POLICIES = {
     "lightllm": "Lightllm",
     "trtllm_no_evict": "TrtllmNoEvict",
     "trtllm_max_utilization": "TrtllmMaxUtilization",
+    "sglang": "Sglang",
 }
 
 
