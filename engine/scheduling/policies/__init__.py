@@ -20,6 +20,7 @@ _POLICIES = {
     "trtllm_no_evict": "TrtllmNoEvict",
     "trtllm_max_utilization": "TrtllmMaxUtilization",
     "sglang": "Sglang",
+    "fair": "Fair",
 }
 
 

@@ -40,6 +40,7 @@ class Driver:
         priority: int = 0,
         resume: Sequence[int] = (),
         prompt_logprobs: int | None = None,
+        tenant: str | None = None,
     ) -> str:
         """`prompt` is its tokens, or how many tokens that no other request has."""
         request_id = name or "abcdefghijklmnopqrstuvwxyz"[self._num_added]
@@ -51,6 +52,7 @@ class Driver:
             tuple(prompt),
             SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs),
             priority=priority,
+            tenant=tenant,
             resume_token_ids=tuple(resume),
         )
         self.scheduler.add(Request(generation, self.clock()))

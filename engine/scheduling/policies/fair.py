@@ -1,0 +1,102 @@
+"""Weighted fair queueing on tokens: tenants with work get tokens in the ratio of their weights.
+
+Every token computed for a tenant advances its virtual time by 1 / weight (start-time fair queueing; virtual_time.py).
+Admission: the waiting request of the tenant with the least virtual time, when a seat is free and its whole sequence
+fits and leaves `watermark` of the blocks. Until it can start, nobody starts. Priority orders a tenant's own requests
+only: it is no way past other tenants. Requests without a tenant are one tenant's.
+Composition: as chunked, decodes and prompt chunks in one token budget, but each next place goes to the tenant that is
+behind. A chunk leaves one token of the budget for each running request behind it.
+Reservation: the sequence whole at the start, then block by block. Shortage: recompute the newest request, of the
+lowest priority, of the most served tenant. A recompute is charged: it is work done for the tenant.
+Starvation: while a tenant waits, another starts a request only as long as its virtual time is not larger. So before
+the tenant's first request is next to start, another tenant of weight w gets, beside what its running requests still
+compute, at most w times its lag plus one request; one that returns from idling has no lag, so a tie at most.
+Between two tenants that always have requests waiting, virtual times differ by no more than `max_num_seqs` of the
+largest requests over the smaller weight, as long as nothing is recomputed.
+"""
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.request import Request, RequestStatus
+from engine.scheduling.policy import Limits, Policy, PolicyParameters
+from engine.scheduling.step_builder import StepBuilder
+from engine.scheduling.virtual_time import VirtualTimes
+
+Tenant = str | None
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Fair(Policy):
+    class Parameters(PolicyParameters):
+        weights: dict[str, Weight] = Field({}, description="tenant: its share as against others; default: 1 each")
+        max_num_batched_tokens: int | None = Field(None, gt=0, description="tokens in one step; default: the device's")
+        max_num_seqs: int | None = Field(None, gt=0, description="requests running at once; default: the device's")
+        long_prefill_token_threshold: int = Field(0, ge=0, description="most tokens of one request in a step; 0: off")
+        watermark: float = Field(0.01, ge=0, lt=1, description="of all blocks, left available by an admission")
+
+    def __init__(self, parameters: Parameters, limits: Limits) -> None:
+        self.max_num_batched_tokens = parameters.max_num_batched_tokens or limits.max_num_batched_tokens
+        self.max_num_seqs = parameters.max_num_seqs or limits.max_num_seqs
+        self.max_chunk = parameters.long_prefill_token_threshold or self.max_num_batched_tokens
+        self.watermark = parameters.watermark
+        self.times = VirtualTimes(parameters.weights)
+        super().__init__(parameters, Limits(self.max_num_batched_tokens, self.max_num_seqs))
+
+    def plan(self, step: StepBuilder) -> None:
+        queues: dict[Tenant, deque[Request]] = {}      # each tenant's requests, by priority, the running first
+        for request in step.by_priority():
+            queues.setdefault(request.generation.tenant, deque()).append(request)
+        self.times.enter(queues)
+        turns = [self._turn(queue[0]) for queue in queues.values()]
+        heapify(turns)
+        admits = True
+        while turns:
+            budget = self.max_num_batched_tokens - step.num_tokens
+            if budget == 0 or (not admits and step.num_running == len(step)):
+                return
+            queue = queues[heappop(turns)[-1]]
+            request = queue.popleft()
+            if request.status is RequestStatus.RUNNING:
+                self._continue(step, request, self._chunk(step, budget, num_own=1))
+            else:
+                admits = admits and not step.preempted and self._start(step, request, self._chunk(step, budget))
+            if queue:
+                heappush(turns, self._turn(queue[0]))
+
+    def _turn(self, request: Request) -> tuple[float, int, Tenant]:
+        """Orders tenants by virtual time; among equals, by whose next request came first."""
+        tenant = request.generation.tenant
+        return self.times[tenant], request.arrival_index, tenant
+
+    def _chunk(self, step: StepBuilder, budget: int, *, num_own: int = 0) -> int:
+        """`num_own` is 1 for a running request, which is not behind itself."""
+        num_behind = step.num_running - len(step) - num_own
+        return max(1, min(budget - num_behind, self.max_chunk))
+
+    def _continue(self, step: StepBuilder, request: Request, chunk: int) -> None:
+        while not step.schedule(request, chunk):
+            victim = max(step.running, key=self._victim_order)
+            self._charge(victim, -step.num_scheduled_tokens.get(victim.request_id, 0))
+            step.preempt(victim)
+            if victim is request:
+                return
+        self._charge(request, step.num_scheduled_tokens[request.request_id])
+
+    def _victim_order(self, request: Request) -> tuple[float, int, int]:
+        return self.times[request.generation.tenant], request.priority, request.arrival_index
+
+    def _start(self, step: StepBuilder, request: Request, chunk: int) -> bool:
+        leaving = int(self.watermark * step.num_blocks) if step.num_running else 0   # alone, a request may have all
+        if step.num_running >= self.max_num_seqs or not step.fits(request, request.num_tokens, leaving=leaving):
+            return False
+        step.reserve(request, request.num_tokens)
+        step.schedule(request, chunk)
+        self._charge(request, step.num_scheduled_tokens[request.request_id])
+        return True
+
+    def _charge(self, request: Request, num_tokens: int) -> None:
+        self.times.charge(request.generation.tenant, num_tokens)
