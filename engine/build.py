@@ -14,7 +14,7 @@ from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.capacity import MemoryPlan, free_memory_bytes, plan_memory
 from engine.model.description import ModelDescription, describe_model
 from engine.model.hub import resolve
-from engine.model.loader import load_described
+from engine.model.loader import LoadedModel, load_described
 from engine.model.spec import ModelSpec
 from engine.observer import StepObserver
 from engine.request import GenerationRequest
@@ -22,6 +22,7 @@ from engine.runner import ModelRunner
 from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import Limits, Policy
+from engine.step.graphs import decode_batch_sizes
 from engine.text.tokenizer import load_tokenizer
 from engine.trace import TraceWriter
 
@@ -58,18 +59,25 @@ def plan_engine(config: EngineConfig) -> EnginePlan:
     return EnginePlan(description, policy, limits, memory)
 
 
-def build_core(config: EngineConfig) -> EngineCore:
-    """Load the model and build the engine around it. Raises ConfigError."""
+def build_core(
+    config: EngineConfig, *, model: LoadedModel | None = None, observer: StepObserver | None = None
+) -> EngineCore:
+    """Load the model and build the engine around it. Raises ConfigError.
+
+    A `model` that is loaded already, for the same model, device and dtype, is taken as it is: engines that do not run
+    at the same time may share its weights. `observer` takes the place of the configuration's trace.
+    """
     use_threads(config)
     torch.manual_seed(config.seed)
     plan = plan_engine(config)
     description, memory, device = plan.description, plan.memory, plan.device
     tokenizer = load_tokenizer(description.resolved.path, trust_remote_code=config.trust_remote_code)
-    model = load_described(
+    model = model or load_described(
         description, num_valid_tokens=tokenizer.vocab_size, tokenizer_eos_token_ids=tokenizer.eos_token_ids
     )
     vocab_size = min(model.spec.vocab_size, tokenizer.vocab_size)
     clock = time.monotonic
+    on_gpu = device.type != "cpu"                      # a CPU computes on the host's own time: nothing to overlap with
     kv = KVCacheManager(
         memory.num_blocks,
         memory.block_size,
@@ -87,6 +95,7 @@ def build_core(config: EngineConfig) -> EngineCore:
         vocab_size=vocab_size,
         device=device,
         clock=clock,
+        graph_batch_sizes=decode_batch_sizes(plan.limits.max_num_seqs) if on_gpu else (),
     )
     runner.warm_up()
     return EngineCore(
@@ -98,11 +107,12 @@ def build_core(config: EngineConfig) -> EngineCore:
         eos_token_ids=model.eos_token_ids,
         max_num_waiting=config.max_num_waiting,
         clock=clock,
-        observer=_observer(config, plan),
+        overlap=on_gpu,
+        observer=observer or _trace(config, plan),
     )
 
 
-def _observer(config: EngineConfig, plan: EnginePlan) -> StepObserver | None:
+def _trace(config: EngineConfig, plan: EnginePlan) -> TraceWriter | None:
     if config.trace is None:
         return None
     header = {

@@ -1,38 +1,41 @@
-"""ModelRunner: a StepPlan becomes tensors, logits, tokens. It never reads scheduler state."""
+"""ModelRunner: a StepPlan becomes tensors, logits, tokens. It never reads scheduler state.
+
+plan ─ arrange → arrays ─ load → inputs on the device ─ forward → logits ─ sample → tokens ─ read back → StepResult
+                                      ^                                       │
+                                      └──── ids that only the device knows ───┘
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.decoder import Decoder
-from engine.model.inputs import BatchInputs
+from engine.model.inputs import BatchInputs, StepInputs
 from engine.outputs import TokenLogprobs
 from engine.request import GenerationRequest
-from engine.sampling.logprobs import prompt_logprobs, token_logprobs
+from engine.sampling.logprobs import prompt_logprobs
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import PenaltyState, apply_penalties
-from engine.sampling.sampler import NON_FINITE, Sampler
-from engine.scheduling.plan import Done, StepPlan, StepResult
-from engine.token_table import Row, TokenTable
+from engine.sampling.sampler import Sampler
+from engine.scheduling.plan import StepPlan, StepResult
+from engine.step.arrays import StepArrays, arrange, pad_decode
+from engine.step.buffers import InputBuffers
+from engine.step.graphs import DecodeGraphs
+from engine.step.submitted import Readback, Sampling, SubmittedStep
+from engine.step.token_table import Row, TokenTable
 
-
-@dataclass(frozen=True, slots=True)
-class PreparedStep:
-    """A plan as tensors, with the places of the rows that sample."""
-
-    inputs: BatchInputs
-    rows: list[Row]                    # requests in batch order
-    first_token: np.ndarray            # int64 [num_requests + 1], the query_start_loc on the host
-    sampling: list[int]                # places in `rows` that sample
+_MIN_SAMPLES = 1024
 
 
 class ModelRunner:
-    """Carries out plans on one device.
+    """Carries out plans on one device, in order. At most one step may be unresolved when the next is submitted.
 
     It keeps what it has been told of each request (TokenTable, penalty counts) and forgets it when a plan says so.
+    With `graph_batch_sizes`, steps in which every request decodes one token run padded to one of these sizes.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ModelRunner:
         vocab_size: int,
         device: torch.device,
         clock: Callable[[], float],
+        graph_batch_sizes: Sequence[int] = (),
     ) -> None:
         self._decoder = decoder
         self._kv = kv
@@ -54,37 +58,72 @@ class ModelRunner:
         self._device = device
         self._clock = clock
         self._table = TokenTable(max_num_seqs, max_model_len, kv.block_size)
+        self._max_blocks = self._table.block_ids.shape[1]
         self._penalties: dict[str, PenaltyState] = {}  # request_id -> counts, of requests that change their logits
         self._sampler = Sampler()
+        self._inputs = InputBuffers(device)
+        # What the last step sampled, in its order. Graphs hold its address, so it never moves.
+        self._sampled = torch.zeros(max(max_num_seqs, _MIN_SAMPLES), dtype=torch.int64, device=device)
+        self._last: SubmittedStep | None = None
+        self._graphs = DecodeGraphs(graph_batch_sizes, device)
+        self._graph_inputs = InputBuffers(device)
+        if graph_batch_sizes:
+            self._graph_inputs.reserve(max(graph_batch_sizes), self._max_blocks)
 
-    def submit(self, plan: StepPlan) -> Done:
-        return Done(self.execute(plan))
+    def execute(self, plan: StepPlan) -> StepResult:
+        """`plan` from its beginning to its end."""
+        return self.submit(plan).result()
 
     @torch.inference_mode()
-    def execute(self, plan: StepPlan) -> StepResult:
+    def submit(self, plan: StepPlan) -> SubmittedStep:
+        """Queues the step on the device; tokens of the step before need not be known to the host."""
         begun_s = self._clock()
         self._take_in(plan)
         if not plan.num_scheduled_tokens:
-            return StepResult({})
-        step = self._prepare(plan)
-        prepared_s = self._clock()
-        hidden = self._decoder.forward(step.inputs, self._kv)
-        prompt = self._prompt_logprobs(plan, step, hidden)
-        if not step.sampling:
-            return StepResult({}, prompt_logprobs=prompt, times_s=self._times(begun_s, prepared_s, self._clock()))
-        last_token = torch.from_numpy(step.first_token[1:][step.sampling] - 1).to(self._device)
-        logits = self._decoder.logits(hidden.index_select(0, last_token))
+            return self._submitted(None, {}, begun_s, begun_s, begun_s)
+        arrays, rows, sampling = arrange(plan, self._table)
+        prompt: dict[str, tuple[TokenLogprobs, ...]] = {}
+        logits: Tensor | None = None
+        batch_size = self._graph_batch_size(plan, rows)
+        if batch_size is not None:
+            self._graph_inputs.load(pad_decode(arrays, batch_size), self._max_blocks)
+            prepared_s = self._clock()
+            logits = self._graphs.replay(batch_size)[: len(rows)]
+        else:
+            inputs = self._inputs.load(arrays)
+            prepared_s = self._clock()
+            hidden = self._forward(inputs)
+            prompt = self._prompt_logprobs(plan, rows, arrays, hidden)
+            if sampling:
+                logits = self._decoder.logits(hidden.index_select(0, inputs.logits_indices))
         forwarded_s = self._clock()
-        sampled, logprobs, errors = self._sample([step.rows[i] for i in step.sampling], logits)
-        return StepResult(sampled, logprobs, prompt, errors, self._times(begun_s, prepared_s, forwarded_s))
+        drawn = None if logits is None else self._sample([rows[i] for i in sampling], logits)
+        return self._submitted(drawn, prompt, begun_s, prepared_s, forwarded_s)
 
+    def _submitted(
+        self, sampling: Sampling | None, prompt: dict[str, tuple[TokenLogprobs, ...]], begun_s: float,
+        prepared_s: float, forwarded_s: float,
+    ) -> SubmittedStep:  # fmt: skip
+        times_s = {
+            "prepare": prepared_s - begun_s,
+            "forward": forwarded_s - prepared_s,
+            "sample": self._clock() - forwarded_s,
+        }
+        self._last = SubmittedStep(self._table, self._penalties, sampling, prompt, times_s, self._clock)
+        if sampling is not None and len(sampling.rows) > len(self._sampled):
+            self._last.result()                                # more than may stay on the device: known before the next
+        return self._last
+
+    # --------------------------------------------------------------------------------------------------- warm up
+
+    @torch.inference_mode()
     def warm_up(self) -> None:
-        """Run every kernel once, so that none is compiled while requests wait. Writes to block 0: call it first."""
+        """Run every kernel once, so that none is compiled while requests wait; record the graphs. Call it first."""
         requests = {
             "greedy": GenerationRequest("greedy", (0, 0), SamplingParams(max_tokens=2, temperature=0.0)),
             "sampled": GenerationRequest("sampled", (0, 0), SamplingParams(max_tokens=2, top_k=2, top_p=0.9)),
         }
-        tables = dict.fromkeys(requests, (0,) * -(-3 // self._kv.block_size))
+        tables = dict.fromkeys(requests, (0,) * -(-3 // self._kv.block_size))  # block 0: whoever gets it overwrites it
         prefill = StepPlan(
             dict.fromkeys(requests, 2),
             dict.fromkeys(requests, 0),
@@ -92,11 +131,35 @@ class ModelRunner:
             sampling=tuple(requests),
             new={name: (request, request.prompt_token_ids) for name, request in requests.items()},
         )
+        self.execute(prefill)
+        for batch_size in reversed(self._graphs.batch_sizes):
+            self._record(batch_size)
         decode = StepPlan(dict.fromkeys(requests, 1), dict.fromkeys(requests, 2), tables, sampling=tuple(requests))
-        for plan in (prefill, decode, StepPlan({}, {}, {}, finished=tuple(requests))):
+        for plan in (decode, StepPlan({}, {}, {}, finished=tuple(requests))):
             self.execute(plan)
 
-    # --------------------------------------------------------------------------------------------------- prepare
+    def _record(self, batch_size: int) -> None:
+        nobody = pad_decode(StepArrays.of_nothing(self._max_blocks), batch_size)
+        inputs = self._graph_inputs.load(nobody, self._max_blocks)
+        self._graphs.record(batch_size, lambda: self._decoder.logits(self._forward(inputs)))
+
+    def _graph_batch_size(self, plan: StepPlan, rows: Sequence[Row]) -> int | None:
+        """The recording that does `plan`: all decode a token each, and nobody asks about the prompt."""
+        if plan.padding or not len(plan.sampling) == len(rows) == plan.num_tokens:
+            return None
+        if any(row.generation.sampling.prompt_logprobs is not None for row in rows):
+            return None
+        return self._graphs.batch_size_for(len(rows))
+
+    # --------------------------------------------------------------------------------------------------- forward
+
+    def _forward(self, inputs: StepInputs) -> Tensor:
+        """Hidden states [num_tokens, hidden_size]."""
+        pending = inputs.source >= 0
+        known = inputs.batch.input_ids
+        input_ids = torch.where(pending, self._sampled.index_select(0, inputs.source.clamp(min=0)), known)
+        batch: BatchInputs = replace(inputs.batch, input_ids=input_ids)
+        return self._decoder.forward(batch, self._kv)
 
     def _take_in(self, plan: StepPlan) -> None:
         for request_id in plan.finished:
@@ -114,68 +177,27 @@ class ModelRunner:
                     vocab_size=self._vocab_size,
                 )
 
-    def _prepare(self, plan: StepPlan) -> PreparedStep:
-        table = self._table
-        rows = [table[request_id] for request_id in plan.num_scheduled_tokens]
-        for row, block_table in zip(rows, plan.block_tables.values(), strict=True):
-            table.set_block_table(row, block_table)
-        num_requests = len(rows)
-        indices = np.fromiter((row.index for row in rows), np.int64, num_requests)
-        query_lens = np.fromiter(plan.num_scheduled_tokens.values(), np.int64, num_requests)
-        starts = np.fromiter(plan.start.values(), np.int64, num_requests)
-        first_token = np.zeros(num_requests + 1, np.int64)
-        np.cumsum(query_lens, out=first_token[1:])
-
-        row_of_token = np.repeat(indices, query_lens)                      # [num_tokens]
-        positions = np.arange(first_token[-1]) + np.repeat(starts - first_token[:-1], query_lens)
-        blocks = table.block_ids[row_of_token, positions // table.block_size].astype(np.int64)
-        seq_lens = starts + query_lens
-        max_blocks = -(-int(seq_lens.max()) // table.block_size)
-        inputs = BatchInputs(
-            input_ids=self._tensor(table.token_ids[row_of_token, positions], torch.int64),
-            positions=self._tensor(positions, torch.int64),
-            rope_lengths=self._tensor(np.maximum(table.num_prompt[row_of_token], positions + 1), torch.int64),
-            query_start_loc=self._tensor(first_token, torch.int32),
-            seq_lens=self._tensor(seq_lens, torch.int32),
-            block_table=self._tensor(table.block_ids[indices, :max_blocks], torch.int32),
-            slot_mapping=self._tensor(blocks * table.block_size + positions % table.block_size, torch.int64),
-            max_query_len=int(query_lens.max()),
-        )
-        samples = frozenset(plan.sampling)
-        sampling = [i for i, request_id in enumerate(plan.num_scheduled_tokens) if request_id in samples]
-        return PreparedStep(inputs, rows, first_token, sampling)
-
-    def _tensor(self, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device, dtype, non_blocking=True)
-
     # ---------------------------------------------------------------------------------------------------- sample
 
-    def _sample(
-        self, rows: Sequence[Row], logits: torch.Tensor
-    ) -> tuple[dict[str, int], dict[str, TokenLogprobs], dict[str, str]]:
-        """Sampled tokens, their log probabilities and per-row errors, by request id. `logits` [len(rows), vocab]."""
-        ids = [row.generation.request_id for row in rows]
-        wants_logprobs = [i for i, row in enumerate(rows) if row.generation.sampling.logprobs is not None]
-        raw = logits[wants_logprobs] if wants_logprobs else None           # a copy: penalties work in place
-        apply_penalties(logits, [self._penalties.get(request_id) for request_id in ids])
+    def _sample(self, rows: Sequence[Row], logits: Tensor) -> Sampling:
+        """Draws a token for each of `rows`; `logits` [len(rows), vocab_size] are changed in place."""
+        states = [self._penalties.get(row.generation.request_id) for row in rows]
+        if self._last is not None and not self._last.is_resolved and any(state is not None for state in states):
+            self._last.result()                                # penalties count tokens on the host
+        with_logprobs = [i for i, row in enumerate(rows) if row.generation.sampling.logprobs is not None]
+        raw = logits[with_logprobs] if with_logprobs else None             # a copy: penalties work in place
+        apply_penalties(logits, states)
         indices = np.fromiter((row.index for row in rows), np.int64, len(rows))
-        tokens = self._sampler.sample(logits, [row.generation for row in rows], self._table.num_tokens[indices])
-        sampled = {request_id: token for request_id, token in zip(ids, tokens, strict=True) if token is not None}
-        self._table.append(indices, np.array([token or 0 for token in tokens], np.int32))
-        for request_id in sampled.keys() & self._penalties.keys():
-            self._penalties[request_id].append(sampled[request_id])
-        logprobs: dict[str, TokenLogprobs] = {}
-        if raw is not None:
-            chosen = [tokens[i] or 0 for i in wants_logprobs]
-            entries = token_logprobs(raw, chosen, [rows[i].generation.sampling.logprobs or 0 for i in wants_logprobs])
-            logprobs = {ids[i]: entry for i, entry in zip(wants_logprobs, entries, strict=True) if ids[i] in sampled}
-        return sampled, logprobs, {request_id: NON_FINITE for request_id in ids if request_id not in sampled}
+        positions = self._table.expect(indices)
+        tokens = self._sampler.sample(logits, [row.generation for row in rows], positions)
+        self._sampled[: len(rows)] = tokens[: len(self._sampled)].clamp(min=0)
+        return Sampling(rows, indices, positions, Readback(tokens), with_logprobs, raw)
 
     def _prompt_logprobs(
-        self, plan: StepPlan, step: PreparedStep, hidden: torch.Tensor
+        self, plan: StepPlan, rows: Sequence[Row], arrays: StepArrays, hidden: Tensor
     ) -> dict[str, tuple[TokenLogprobs, ...]]:
         found: dict[str, tuple[TokenLogprobs, ...]] = {}
-        for i, row in enumerate(step.rows):
+        for i, row in enumerate(rows):
             generation = row.generation
             count = generation.sampling.prompt_logprobs
             if count is None:
@@ -184,7 +206,7 @@ class ModelRunner:
             # The hidden state at position p predicts token p + 1; the prompt's last one predicts the first output.
             end = min(start + plan.num_scheduled_tokens[generation.request_id], len(generation.prompt_token_ids) - 1)
             if start < end:
-                first = int(step.first_token[i])
+                first = int(arrays.query_start_loc[i])
                 found[generation.request_id] = prompt_logprobs(
                     hidden[first : first + end - start],
                     generation.prompt_token_ids[start + 1 : end + 1],
@@ -192,10 +214,3 @@ class ModelRunner:
                     self._decoder.logits,
                 )
         return found
-
-    def _times(self, begun_s: float, prepared_s: float, forwarded_s: float) -> dict[str, float]:
-        return {
-            "prepare": prepared_s - begun_s,
-            "forward": forwarded_s - prepared_s,
-            "sample": self._clock() - forwarded_s,
-        }

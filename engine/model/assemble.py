@@ -50,8 +50,9 @@ class Assembler:
             return part
 
         with ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="load") as threads:
-            head = threads.submit(lambda: done(self._head()))  # the largest part first
-            embedding = threads.submit(lambda: done(self._embedding()))
+            table = self._table("embedding.weight") if self._shares_table else None
+            head = threads.submit(lambda: done(self._head(table)))  # the largest part first
+            embedding = threads.submit(lambda: done(self._embedding(table)))
             layers = [
                 threads.submit(lambda index, layer: done(self._layer(index, layer)), index, layer)
                 for index, layer in enumerate(spec.layers)
@@ -65,20 +66,26 @@ class Assembler:
                 head.result(),
             )
 
-    def _embedding(self) -> Embedding:
+    @property
+    def _shares_table(self) -> bool:
+        """Where a head is its weight's own rows and no packed copy of them, one tensor serves it and the embedding."""
+        tied, dtypes = self._spec.tied_embeddings, self._dtypes
+        return tied and self._device.type != "cpu" and dtypes.table == dtypes.activations
+
+    def _embedding(self, table: Tensor | None) -> Embedding:
         spec, activations = self._spec, self._dtypes.activations
         scale = torch.tensor(spec.embedding_scale, dtype=activations, device=self._device)
         return Embedding(
             spec,
-            self._table("embedding.weight"),
+            self._table("embedding.weight") if table is None else table,
             scale if spec.embedding_scale != 1.0 else None,
             self._linear("project_in") if spec.embedding_width != spec.hidden_size else None,
             self._table("positions.weight") if spec.learned_positions else None,
             activations,
         )
 
-    def _head(self) -> Head:
-        weight = self._checkpoint.read("lm_head.weight")[: self._num_valid_tokens]
+    def _head(self, table: Tensor | None) -> Head:
+        weight = (self._checkpoint.read("lm_head.weight") if table is None else table)[: self._num_valid_tokens]
         projection = self._linear("project_out") if self._spec.embedding_width != self._spec.hidden_size else None
         return Head(self._spec, self._make_linear(weight, None, "lm_head"), projection)
 

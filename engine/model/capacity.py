@@ -66,7 +66,9 @@ def plan_memory(
     budget_bytes = int(free_bytes * kv_cache.memory_fraction)
     weights = weight_bytes(spec, dtypes, description.max_model_len, on_cpu)
     step = activation_bytes(spec, dtypes, max_num_batched_tokens, max_num_seqs)
-    working = max(step, loading_bytes(spec) if on_cpu else 0) + _RUNTIME_BYTES
+    # Graphs keep a pool of their own, as large as the largest decode step.
+    graphs = 0 if on_cpu else activation_bytes(spec, dtypes, max_num_seqs, max_num_seqs)
+    working = max(step + graphs, loading_bytes(spec) if on_cpu else 0) + _RUNTIME_BYTES
     per_token = kv_bytes_per_token(spec, dtypes.kv_cache)
     affordable = (budget_bytes - weights - working) // (per_token * block_size)
     blocks_of_one = -(-description.max_model_len // block_size)

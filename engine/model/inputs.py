@@ -19,3 +19,12 @@ class BatchInputs:
     block_table: "torch.Tensor"        # int32 [num_requests, max_blocks]
     slot_mapping: "torch.Tensor"       # int64 [num_tokens]: block id · block_size + offset; -1: write nothing
     max_query_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """A step on the device. `source` says where ids are that the step before sampled and the host does not know."""
+
+    batch: BatchInputs
+    source: "torch.Tensor"             # int64 [num_tokens]: index into the last step's samples, or -1
+    logits_indices: "torch.Tensor"     # int64 [num_sampling]

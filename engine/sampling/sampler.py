@@ -37,14 +37,12 @@ class Sampler:
         logits: torch.Tensor,
         requests: Sequence[GenerationRequest],
         positions: Sequence[int] | npt.NDArray[np.integer[Any]],
-    ) -> list[int | None]:
-        """A token id per row of `logits` [num_rows, vocab_size] float32; None where the row is not finite.
+    ) -> torch.Tensor:
+        """int64 [num_rows]: a token id per row of `logits` [num_rows, vocab_size] float32; -1 where it has none.
 
         `positions` count the tokens before the one drawn. -inf forbids a token; a row that holds NaN or +inf, or
         nothing but -inf, has no distribution: the request fails for NON_FINITE, its neighbours do not.
         """
-        if not requests:
-            return []
         from kernels.ops import sample
 
         parameters = self._parameters_for(tuple(requests), logits)
@@ -59,8 +57,7 @@ class Sampler:
             torch.from_numpy(np.asarray(positions, np.int32)).to(logits.device, non_blocking=True),
         )
         finite = logits.amax(dim=1).isfinite()     # NaN outranks all, -inf is the largest only where it is alone
-        drawn: list[int] = torch.where(finite, token_ids, -1).tolist()
-        return [None if token_id < 0 else token_id for token_id in drawn]
+        return torch.where(finite, token_ids, -1)
 
     def _parameters_for(self, requests: tuple[GenerationRequest, ...], logits: torch.Tensor) -> _Parameters:
         known = self._parameters

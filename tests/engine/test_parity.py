@@ -1,35 +1,18 @@
 """The whole engine against transformers `generate`: float32, greedy, token for token, whatever the schedule."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
-import torch
 
-from engine.core import EngineCore
-from engine.kv_cache.manager import KVCacheManager
-from engine.kv_cache.tensors import KVCacheTensors
-from engine.model.loader import LoadedModel
 from engine.request import GenerationRequest
-from engine.runner import ModelRunner
 from engine.sampling.params import SamplingParams
-from engine.scheduling.base import Scheduler
-from engine.scheduling.policies import policy_class
-from engine.scheduling.policy import CPU_LIMITS
-from tests.engine.builders import LetterTokenizer
 from tests.engine.model.driver import load
-from tests.helpers import ManualClock, generation
+from tests.engine.model_core import Schedule, build, serve
+from tests.helpers import generation
 from tests.helpers_models import FAMILIES, prompt, rand_config, reference_tokens, save_checkpoint
 
 NUM_TOKENS = 64
 PROMPTS = {length: prompt(length) for length in (1, 5, 23, 45)}
-
-
-@dataclass(frozen=True)
-class Schedule:
-    budget: int
-    block_size: int
-    num_blocks: int
-    max_num_seqs: int = 8
 
 
 SCHEDULES = {
@@ -38,53 +21,9 @@ SCHEDULES = {
     "budget-7": Schedule(7, 16, 64),
     "budget-1-block-1": Schedule(1, 1, 512),
     "two-at-a-time": Schedule(64, 16, 64, max_num_seqs=2),
+    "as-on-gpu": Schedule(64, 16, 64, as_on_gpu=True),
 }
 PREEMPTING = Schedule(16, 4, 45)                       # 180 slots for 330 tokens
-
-
-def build(model: LoadedModel, schedule: Schedule) -> EngineCore:
-    clock, kind = ManualClock(), policy_class("chunked")
-    parameters = kind.Parameters.model_validate(
-        {"max_num_batched_tokens": schedule.budget, "max_num_seqs": schedule.max_num_seqs}
-    )
-    kv = KVCacheTensors.allocate(model.spec, schedule.num_blocks, schedule.block_size, torch.float32, "cpu")
-    for tensor in (*kv.keys, *kv.values):
-        tensor.fill_(float("nan"))                     # nothing but what was written may ever be read
-    return EngineCore(
-        Scheduler(
-            kind(parameters, CPU_LIMITS),
-            KVCacheManager(schedule.num_blocks, schedule.block_size),
-            max_model_len=512,
-            clock=clock,
-        ),
-        ModelRunner(
-            model.decoder,
-            kv,
-            max_num_seqs=schedule.max_num_seqs,
-            max_model_len=512,
-            eos_token_ids=frozenset(),
-            vocab_size=model.spec.vocab_size,
-            device=torch.device("cpu"),
-            clock=clock,
-        ),
-        LetterTokenizer(),  # type: ignore[arg-type]
-        model_name="tiny",
-        vocab_size=model.spec.vocab_size,
-        eos_token_ids=frozenset(),
-        max_num_waiting=100,
-        clock=clock,
-        check_every_step=True,
-    )
-
-
-def serve(core: EngineCore, *requests: GenerationRequest) -> dict[str, list[int]]:
-    for request in requests:
-        core.add_request(request)
-    tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
-    while core.has_work:
-        for output in core.step():
-            tokens[output.request_id] += output.token_ids
-    return tokens
 
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
@@ -106,9 +45,10 @@ def test_every_request_of_a_mixed_batch_equals_transformers(family, schedule):
     assert serve(build(model, schedule), *all_prompts()) == expected
 
 
-def test_preemption_does_not_show(family):
+@pytest.mark.parametrize("as_on_gpu", [False, True], ids=["in turn", "as on a GPU"])
+def test_preemption_does_not_show(family, as_on_gpu):
     model, expected = family
-    core = build(model, PREEMPTING)
+    core = build(model, replace(PREEMPTING, as_on_gpu=as_on_gpu))
     assert serve(core, *all_prompts()) == expected
     assert core.stats().num_preemptions > 0
 
@@ -157,9 +97,10 @@ def test_sampled_tokens_do_not_depend_on_schedule_preemption_or_batch_mates(rand
         alone |= serve(build(rand, SCHEDULES["one-step-prefill"]), request)
     assert len({tuple(tokens) for tokens in alone.values()}) == len(alone)
     assert serve(build(rand, SCHEDULES["budget-7"]), *sampled_requests()) == alone
-    small = build(rand, PREEMPTING)
-    assert serve(small, *sampled_requests()) == alone
-    assert small.stats().num_preemptions > 0
+    for as_on_gpu in (False, True):
+        small = build(rand, replace(PREEMPTING, as_on_gpu=as_on_gpu))
+        assert serve(small, *sampled_requests()) == alone
+        assert small.stats().num_preemptions > 0
 
 
 def test_continuation_draws_what_the_original_would_have(rand):

@@ -1,5 +1,7 @@
 """Memory plans: what fits, what is refused, and that the estimates bound what loading really takes."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -52,6 +54,12 @@ def test_blocks_fill_the_memory_allowed(rand):
     made = plan(rand, free_bytes=int((needed + 100 * 16 * 1024 + 1) / 0.9) + 1)
     assert made.num_blocks == 100
     assert made.weight_bytes + made.working_bytes + made.kv_bytes <= made.budget_bytes < tight
+
+
+def test_on_a_gpu_the_graphs_memory_is_planned_beside_that_of_a_step(rand):
+    step, graphs = (capacity.activation_bytes(rand.spec, rand.dtypes, rows, 8) for rows in (256, 8))
+    on_gpu = plan(dataclasses.replace(rand, device=torch.device("cuda")))
+    assert on_gpu.working_bytes == step + graphs + capacity._RUNTIME_BYTES
 
 
 def test_a_capacity_asked_for_is_given(rand):

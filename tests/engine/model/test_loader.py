@@ -8,7 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.model.hub import ResolvedModel
+from engine.model.loader import load_model
 from tests.engine.model.driver import Driver, load
 from tests.helpers_models import (
     gemma3_config,
@@ -215,3 +218,11 @@ def test_the_weights_outlive_their_file(tmp_path):
         file.write(bytes(path.stat().st_size))
     logits = Driver(decoder, 32).prefill(PROMPT, 32)
     torch.testing.assert_close(logits, reference_logits(model, PROMPT), atol=1e-4, rtol=1e-4)
+
+
+def test_on_a_gpu_a_tied_head_is_the_embedding_itself(tmp_path):
+    save_checkpoint(tmp_path, rand_config(tie_word_embeddings=True))
+    config = EngineConfig(model=str(tmp_path), dtype="bfloat16")
+    decoder = load_model(ResolvedModel("folder", tmp_path, "tied"), config, "meta").decoder
+    assert decoder._head._product.weight._base is decoder._embedding._table
+    assert decoder._embedding._table.dtype is torch.bfloat16

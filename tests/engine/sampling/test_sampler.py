@@ -18,7 +18,8 @@ def logits(num_rows: int) -> torch.Tensor:
 
 
 def draw(rows: torch.Tensor, requests: list[GenerationRequest], positions=None) -> list[int | None]:
-    return Sampler().sample(rows, requests, positions or [5] * len(requests))
+    drawn: list[int] = Sampler().sample(rows, requests, positions or [5] * len(requests)).tolist()
+    return [None if token < 0 else token for token in drawn]
 
 
 def test_greedy_takes_the_most_likely_token():

@@ -1,10 +1,14 @@
 """TokenTable: the runner's own copy of every live request's tokens and blocks, as rows of two arrays."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.request import GenerationRequest
+
+NOT_PENDING = -1
 
 
 @dataclass(slots=True)
@@ -23,15 +27,23 @@ class TokenTable:
     num_tokens    int64 [num_rows]
     num_prompt    int64 [num_rows]
     block_ids     int32 [num_rows, max_blocks]
+
+    A token that is still on the device is counted, and its place there is known:
+
+    pending_position  int64 [num_rows]   its index in token_ids, or -1
+    pending_place     int64 [num_rows]   where it is among the samples of its step
     """
 
     def __init__(self, num_rows: int, max_model_len: int, block_size: int) -> None:
         self.block_size = block_size
+        self.max_model_len = max_model_len
         max_blocks = -(-max_model_len // block_size)
         self.token_ids = np.zeros((num_rows, max_model_len), np.int32)
         self.num_tokens = np.zeros(num_rows, np.int64)
         self.num_prompt = np.zeros(num_rows, np.int64)
         self.block_ids = np.zeros((num_rows, max_blocks), np.int32)
+        self.pending_position = np.full(num_rows, NOT_PENDING, np.int64)
+        self.pending_place = np.full(num_rows, NOT_PENDING, np.int64)
         self._free = list(range(num_rows - 1, -1, -1))
         self._rows: dict[str, Row] = {}                # request_id -> row
 
@@ -41,6 +53,10 @@ class TokenTable:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._rows
 
+    def holds(self, row: Row) -> bool:
+        """Whether `row` is still its request's, which may have gone and even come again."""
+        return self._rows.get(row.generation.request_id) is row
+
     def add(self, generation: GenerationRequest, token_ids: tuple[int, ...]) -> Row:
         if not self._free:
             self._grow()
@@ -48,6 +64,7 @@ class TokenTable:
         self.token_ids[row.index, : len(token_ids)] = token_ids
         self.num_tokens[row.index] = len(token_ids)
         self.num_prompt[row.index] = len(generation.prompt_token_ids)
+        self.pending_position[row.index] = NOT_PENDING
         return row
 
     def remove(self, request_id: str) -> None:
@@ -60,18 +77,28 @@ class TokenTable:
             self.block_ids[row.index, : len(block_table)] = block_table
             row.block_table = block_table
 
-    def append(self, rows: np.ndarray, token_ids: np.ndarray) -> None:
-        """Add one token to each of `rows` (int64 [n]); a row that is full to the context keeps what it has."""
-        ends = self.num_tokens[rows]
-        fits = ends < self.token_ids.shape[1]
-        self.token_ids[rows[fits], ends[fits]] = token_ids[fits]
-        self.num_tokens[rows[fits]] += 1
+    def expect(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Count one more token for each of `rows`, being sampled in this order; returns their positions [len(rows)]."""
+        positions = self.num_tokens[rows]
+        self.num_tokens[rows] += 1
+        self.pending_position[rows] = positions
+        self.pending_place[rows] = np.arange(len(rows))
+        return positions
+
+    def fill(
+        self, rows: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], token_ids: npt.NDArray[np.integer[Any]]
+    ) -> None:
+        """The tokens that `expect` counted. One at the end of the context is not kept: nothing can follow it."""
+        kept = positions < self.max_model_len
+        self.token_ids[rows[kept], positions[kept]] = token_ids[kept]
+        known = self.pending_position[rows] == positions            # else a later token is pending by now
+        self.pending_position[rows[known]] = NOT_PENDING
 
     def _grow(self) -> None:
         # Rows beyond max_num_seqs belong to preempted requests; they are rare, so growing may copy.
         old = len(self.num_tokens)
-        self.token_ids = np.concatenate([self.token_ids, np.zeros_like(self.token_ids)])
-        self.num_tokens = np.concatenate([self.num_tokens, np.zeros_like(self.num_tokens)])
-        self.num_prompt = np.concatenate([self.num_prompt, np.zeros_like(self.num_prompt)])
-        self.block_ids = np.concatenate([self.block_ids, np.zeros_like(self.block_ids)])
+        for name in ("token_ids", "num_tokens", "num_prompt", "block_ids", "pending_place"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+        self.pending_position = np.concatenate([self.pending_position, np.full(old, NOT_PENDING, np.int64)])
         self._free.extend(range(2 * old - 1, old - 1, -1))

@@ -1,0 +1,103 @@
+"""SubmittedStep: a step that the device works on, and what the host does once its tokens are there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.outputs import TokenLogprobs
+from engine.sampling.logprobs import token_logprobs
+from engine.sampling.penalties import PenaltyState
+from engine.sampling.sampler import NON_FINITE
+from engine.scheduling.plan import StepResult
+from engine.step.token_table import Row, TokenTable
+
+
+class Readback:
+    """A tensor on its way to the host: the copy is queued behind the step, and only `numpy` waits for it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._event = None
+        if values.device.type == "cuda":
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+        else:
+            self._host = values
+
+    def numpy(self) -> npt.NDArray[np.int64]:
+        if self._event is not None:
+            self._event.synchronize()
+        array: npt.NDArray[np.int64] = self._host.numpy()
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What a step draws. Rows are those of the requests that sample, in batch order."""
+
+    rows: Sequence[Row]
+    indices: npt.NDArray[np.int64]         # of `rows` in the token table
+    positions: npt.NDArray[np.int64]       # tokens before the one that is drawn
+    tokens: Readback                       # -1: the row's logits have no distribution
+    with_logprobs: Sequence[int]           # places in `rows`
+    raw_logits: Tensor | None              # of those, before penalties
+
+
+class SubmittedStep:
+    """The PendingStep of ModelRunner."""
+
+    def __init__(
+        self,
+        table: TokenTable,
+        penalties: dict[str, PenaltyState],
+        sampling: Sampling | None,
+        prompt_logprobs: dict[str, tuple[TokenLogprobs, ...]],
+        times_s: dict[str, float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._table, self._penalties, self._clock = table, penalties, clock
+        self._sampling = sampling
+        self._prompt_logprobs = prompt_logprobs
+        self._times_s = times_s
+        self._result: StepResult | None = None
+
+    @property
+    def is_resolved(self) -> bool:
+        return self._result is not None
+
+    @torch.inference_mode()
+    def result(self) -> StepResult:
+        if self._result is None:
+            begun_s = self._clock()
+            sampled, logprobs, errors = ({}, {}, {}) if self._sampling is None else self._take(self._sampling)
+            times_s = {**self._times_s, "sample": self._times_s["sample"] + self._clock() - begun_s}
+            self._result = StepResult(sampled, logprobs, self._prompt_logprobs, errors, times_s)
+            self._sampling = None                              # and with it the logits
+        return self._result
+
+    def _take(self, sampling: Sampling) -> tuple[dict[str, int], dict[str, TokenLogprobs], dict[str, str]]:
+        tokens = sampling.tokens.numpy()
+        here = np.fromiter((self._table.holds(row) for row in sampling.rows), np.bool_, len(sampling.rows))
+        self._table.fill(sampling.indices[here], sampling.positions[here], tokens[here])
+        ids = [row.generation.request_id for row in sampling.rows]
+        drawn: list[int] = tokens.tolist()
+        sampled = {request_id: token for request_id, token in zip(ids, drawn, strict=True) if token >= 0}
+        for row, request_id in zip(sampling.rows, ids, strict=True):
+            state = self._penalties.get(request_id)
+            if state is not None and request_id in sampled and self._table.holds(row):
+                state.append(sampled[request_id])
+        logprobs: dict[str, TokenLogprobs] = {}
+        if sampling.raw_logits is not None:
+            places = sampling.with_logprobs
+            entries = token_logprobs(
+                sampling.raw_logits,
+                [max(drawn[i], 0) for i in places],
+                [sampling.rows[i].generation.sampling.logprobs or 0 for i in places],
+            )
+            logprobs = {ids[i]: entry for i, entry in zip(places, entries, strict=True) if ids[i] in sampled}
+        return sampled, logprobs, {request_id: NON_FINITE for request_id in ids if request_id not in sampled}
