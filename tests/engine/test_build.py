@@ -3,8 +3,11 @@
 import dataclasses
 
 import pytest
+import torch
 
-from engine.build import prefix_salt
+from engine.build import build_policy, prefix_salt
+from engine.config import SchedulerConfig
+from engine.device import device_defaults
 from engine.model.spec import LayerSpec, ModelSpec, NormSpec, RopeSpec
 from tests.helpers import generation
 
@@ -38,3 +41,17 @@ def test_prompts_share_prefixes_only_if_they_rotate_alike(spec, lengths, share):
 
 def test_equal_lengths_share_beyond_the_original_length():
     assert prefix_salt(DYNAMIC, generation("a", [1] * 9)) == prefix_salt(DYNAMIC, generation("b", [2] * 9))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        ({"max_num_batched_tokens": 100}, (100, 64)),
+        ({"policy": "splitfuse", "token_budget": 100, "max_ragged_sequence_count": 7}, (100, 7)),
+        ({"policy": "vllm_v0"}, (2560, 256)),
+    ],
+)
+def test_memory_is_planned_for_the_steps_of_the_policy(scheduler, expected):
+    policy, limits = build_policy(SchedulerConfig(**scheduler), device_defaults(torch.device("cpu")))
+    assert limits is policy.limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs) == expected

@@ -15,7 +15,7 @@ Between two tenants that always have requests waiting, virtual times differ by n
 largest requests over the smaller weight, as long as nothing is recomputed.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from heapq import heapify, heappop, heappush
 from typing import Annotated
 
@@ -47,9 +47,9 @@ class Fair(Policy):
         super().__init__(parameters, Limits(self.max_num_batched_tokens, self.max_num_seqs))
 
     def plan(self, step: StepBuilder) -> None:
-        queues: dict[Tenant, deque[Request]] = {}      # each tenant's requests, by priority, the running first
+        queues: dict[Tenant, deque[Request]] = defaultdict(deque)    # each tenant's, by priority, the running first
         for request in step.by_priority():
-            queues.setdefault(request.generation.tenant, deque()).append(request)
+            queues[request.generation.tenant].append(request)
         self.times.enter(queues)
         turns = [self._turn(queue[0]) for queue in queues.values()]
         heapify(turns)
@@ -64,6 +64,8 @@ class Fair(Policy):
                 self._continue(step, request, self._chunk(step, budget, num_own=1))
             else:
                 admits = admits and not step.preempted and self._start(step, request, self._chunk(step, budget))
+            while queue and not admits and queue[0].status is not RequestStatus.RUNNING:
+                queue.popleft()
             if queue:
                 heappush(turns, self._turn(queue[0]))
 

@@ -60,8 +60,8 @@ class Sglang(Policy):
             self._decode(step)
 
     def _start(self, step: StepBuilder) -> None:
-        if not step.num_waiting:
-            return
+        if not step.num_waiting or step.num_running >= self.max_num_seqs:
+            return                                     # before the queue is matched with the cache for nothing
         expected = self.new_token_ratio * sum(self._remaining(step, request) for request in step.running)
         for request in self._order(step):
             left = self.chunked_prefill_size - step.num_tokens
