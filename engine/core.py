@@ -99,7 +99,7 @@ class EngineCore:
             raise InvalidRequest("the prompt is empty", param="prompt")
         self._check_vocabulary("prompt", generation.prompt_token_ids)
         self._check_vocabulary("logit_bias", generation.sampling.logit_bias)
-        if len(self._scheduler.waiting) >= self._max_num_waiting:
+        if self._scheduler.num_waiting >= self._max_num_waiting:
             raise QueueFull(f"{self._max_num_waiting} requests are waiting already; try again later")
         self._scheduler.add(Request(generation, arrival_time_s=self._clock()))
         self._responses[generation.request_id] = Response(generation, self._tokenizer, self._eos_token_ids)
@@ -168,7 +168,7 @@ class EngineCore:
         return EngineStats(
             model=self._model_name,
             num_requests_running=len(scheduler.running),
-            num_requests_waiting=len(scheduler.waiting),
+            num_requests_waiting=scheduler.num_waiting,
             num_tokens_waiting=scheduler.num_uncomputed_tokens,
             kv_blocks_total=kv.num_blocks,
             kv_blocks_used=kv.num_used_blocks,

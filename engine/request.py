@@ -28,6 +28,7 @@ class GenerationRequest:
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     choice: int = 0                                # index among a client's n choices; part of the random key
+    first_choice_id: str | None = None             # of the choice that computes the prompt; the others share its blocks
     priority: int = 0                              # lower first
     tenant: str | None = None
     resume_token_ids: tuple[int, ...] = ()         # output already generated elsewhere; not sent out again

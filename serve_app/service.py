@@ -71,11 +71,15 @@ class Identity:
         return cls(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), model)
 
     def requests(
-        self, prompts: list[tuple[int, ...]], n: int, sampling: SamplingParams
-    ) -> tuple[GenerationRequest, ...]:
+        self, prompts: list[tuple[int, ...]], n: int, sampling: SamplingParams, *, priority: int = 0,
+        tenant: str | None = None,
+    ) -> tuple[GenerationRequest, ...]:  # fmt: skip
         """n choices for every prompt; all choices of the first prompt come first."""
         return tuple(
-            GenerationRequest(f"{self.id}-{i * n + choice}", prompt, sampling, choice)
+            GenerationRequest(
+                f"{self.id}-{i * n + choice}", prompt, sampling, choice, priority=priority, tenant=tenant,
+                first_choice_id=f"{self.id}-{i * n}" if choice else None,
+            )
             for i, prompt in enumerate(prompts)
             for choice in range(n)
         )

@@ -8,6 +8,7 @@ from engine.request import FinishReason, Request, RequestStatus
 from engine.scheduling.plan import StepPlan
 from engine.scheduling.policy import Policy
 from engine.scheduling.queues import RunningQueue, WaitingQueue
+from engine.scheduling.siblings import Siblings
 from engine.scheduling.step_builder import StepBuilder
 
 PLACEHOLDER = -1                                               # a token id that is not known yet
@@ -34,6 +35,7 @@ class Scheduler:
         self.kv = kv
         self.requests: dict[str, Request] = {}                 # request_id -> every unfinished request
         self.waiting = WaitingQueue()
+        self.siblings = Siblings()                             # wait for a prompt that another one computes
         self.running = RunningQueue()
         self.ending: dict[str, Request] = {}                   # their last step is in flight: nothing left to schedule
         self.wait_until_s: float | None = None                 # when to plan again, if the last plan was empty
@@ -48,6 +50,10 @@ class Scheduler:
         self._num_added = 0
         self._known_to_runner: set[str] = set()
         self._finished: list[str] = []                         # known to the runner, which must be told
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting) + len(self.siblings)
 
     def add(self, request: Request) -> None:
         """Queues `request`. One that could never run is refused with a RequestError, and delays nobody."""
@@ -71,8 +77,12 @@ class Scheduler:
         request.arrival_index = self._num_added
         self._num_added += 1
         self.requests[request.request_id] = request
-        self.waiting.append(request)
         self.num_uncomputed_tokens += num_tokens
+        first_choice = self.requests.get(request.generation.first_choice_id or "")
+        if first_choice is not None and self._has_prompt_to_share(first_choice, request):
+            self.siblings.hold(request, first_choice)
+        else:
+            self.waiting.append(request)
 
     def schedule(self) -> StepPlan:
         """The next step, as the policy wants it. Empty (`num_tokens` 0) when there is nothing to compute.
@@ -168,7 +178,20 @@ class Scheduler:
                 request.token_ids[-request.num_pending_tokens] = sampled[request_id]
                 request.num_pending_tokens -= 1
             if request.status is RequestStatus.RUNNING:        # else preempted since, and its blocks are gone
-                self.kv.commit(request, plan.start[request_id] + plan.num_scheduled_tokens[request_id])
+                num_committed = plan.start[request_id] + plan.num_scheduled_tokens[request_id]
+                self.kv.commit(request, num_committed)
+                if num_committed >= request.num_prompt_tokens:
+                    self._release_siblings(request)
+
+    def _has_prompt_to_share(self, first_choice: Request, request: Request) -> bool:
+        """Whether `request` would find more of its prompt in the cache once `first_choice` has computed it."""
+        num_shared = (request.num_prompt_tokens - 1) // self.kv.block_size * self.kv.block_size
+        is_found = self.kv.prefix_caching and request.sampling.prompt_logprobs is None
+        return is_found and first_choice.num_computed_tokens < num_shared
+
+    def _release_siblings(self, first_choice: Request) -> None:
+        for request in self.siblings.release(first_choice):
+            self.waiting.append(request)
 
     def is_at_limit(self, request: Request) -> bool:
         """Whether the context, or the whole KV pool, has no room to compute another token."""
@@ -180,8 +203,9 @@ class Scheduler:
         if request is None:
             return None
         was_running = request.status is RequestStatus.RUNNING
-        if self.ending.pop(request_id, None) is None:
+        if self.ending.pop(request_id, None) is None and not self.siblings.remove(request):
             (self.running if was_running else self.waiting).remove(request)
+        self._release_siblings(request)
         self.num_uncomputed_tokens -= request.num_uncomputed_tokens
         del request.token_ids[request.num_known_tokens :]      # what is still in flight is dropped
         request.num_pending_tokens = 0
@@ -208,7 +232,8 @@ class Scheduler:
         self._check_queue(self.waiting, RequestStatus.WAITING, RequestStatus.PREEMPTED)
         self._check_queue(self.running, RequestStatus.RUNNING)
         self._check_queue(self.ending.values(), RequestStatus.RUNNING)
-        sizes = [len(self.waiting), len(self.running), len(self.ending)]
+        self._check_queue(self.siblings, RequestStatus.WAITING)
+        sizes = [self.num_waiting, len(self.running), len(self.ending)]
         if sum(sizes) != len(self.requests):
             raise IntegrityError(f"{sizes} waiting, running and ending are not {len(self.requests)} requests")
         for request in self.waiting:

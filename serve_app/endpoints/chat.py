@@ -29,7 +29,7 @@ async def chat_completions(http: Request) -> ASGIApp:
     return await respond(
         http,
         service.replicas,
-        identity.requests([prompt], body.n, sampling),
+        identity.requests([prompt], body.n, sampling, priority=body.priority, tenant=body.user),
         _ChatAnswer(service, body, identity),
         stream=body.stream,
         timeout_s=service.request_timeout_s,

@@ -30,7 +30,7 @@ async def completions(http: Request) -> ASGIApp:
     return await respond(
         http,
         service.replicas,
-        identity.requests(prompts, body.n, sampling),
+        identity.requests(prompts, body.n, sampling, priority=body.priority, tenant=body.user),
         _CompletionAnswer(service, body, identity),
         stream=body.stream,
         timeout_s=service.request_timeout_s,

@@ -13,6 +13,7 @@ MAX_CHOICES = 128
 MAX_STOPS = 16
 MAX_TOP_LOGPROBS = 20
 SEED_BITS = 63
+MAX_USER_LENGTH = 256
 
 
 def _as_list(value: Any) -> Any:
@@ -30,7 +31,7 @@ class StreamOptions(RequestBody):
 class SamplingFields(RequestBody):
     """Fields beyond the OpenAI reference carry the names and meanings that vLLM and SGLang gave them."""
 
-    harmless = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier"})
+    harmless = frozenset({"metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier"})
 
     model: str | None = None
     stream: bool = False
@@ -51,6 +52,8 @@ class SamplingFields(RequestBody):
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    priority: int = Field(0, ge=-(2**31), lt=2**31)   # lower first, where the scheduling policy minds it
+    user: Annotated[str, Field(max_length=MAX_USER_LENGTH)] | None = None    # the tenant of policy `fair`
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "SamplingFields":

@@ -1,7 +1,8 @@
 """A scheduler with a stand-in for core and runner, so that a test reads as integers in and integers out."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from engine.kv_cache.manager import KVCacheManager
 from engine.request import FinishReason, GenerationRequest, Request
@@ -15,20 +16,34 @@ from tests.helpers import HashRunner, ManualClock
 LIMITS = Limits(max_num_batched_tokens=64, max_num_seqs=8)
 
 
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A step that has been computed, but whose tokens the scheduler has not been told."""
+
+    plan: StepPlan
+    requests: Mapping[str, Request]
+    sampled: Mapping[str, int]
+    failing: Collection[str] = field(default=())
+
+
 class Driver:
     """Requests named a, b, c, … in order of arrival; a step is what each computed.
 
     The runner keeps token ids in the slots of a KV cache and checks, before every token that it samples, that the
-    request's blocks hold exactly its tokens.
+    request's blocks hold exactly its tokens. With `overlap` a step is planned before the tokens of the last are known.
     """
 
-    def __init__(self, policy: Policy, kv: KVCacheManager, max_model_len: int) -> None:
+    def __init__(self, policy: Policy, kv: KVCacheManager, max_model_len: int, overlap: bool = False) -> None:
         self.clock = ManualClock()
         self.kv = kv
         self.scheduler = Scheduler(policy, kv, max_model_len=max_model_len, clock=self.clock)
         self.runner = HashRunner(kv.num_blocks, kv.block_size)
         self.plan = StepPlan(num_scheduled_tokens={}, start={}, block_tables={})
         self.done: dict[str, Request] = {}
+        self.stop_after: dict[str, int] = {}               # request_id -> output tokens after which it stops by itself
+        self.is_idle = True                                # the last step computed nothing, and told nothing either
+        self._num_ahead = int(overlap)
+        self._in_flight: deque[InFlight] = deque()
         self._num_added = 0
 
     def add(
@@ -38,6 +53,7 @@ class Driver:
         *,
         name: str | None = None,
         priority: int = 0,
+        first_choice_id: str | None = None,
         resume: Sequence[int] = (),
         prompt_logprobs: int | None = None,
         tenant: str | None = None,
@@ -52,6 +68,7 @@ class Driver:
             tuple(prompt),
             SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs),
             priority=priority,
+            first_choice_id=first_choice_id,
             tenant=tenant,
             resume_token_ids=tuple(resume),
         )
@@ -63,20 +80,30 @@ class Driver:
         scheduler = self.scheduler
         plan = self.plan = scheduler.schedule()
         result = self.runner.execute(plan)
-        requests = scheduler.advance(plan)
+        self._in_flight.append(InFlight(plan, scheduler.advance(plan), result.sampled, failing))
         for request_id in abort:
             self.finish(request_id, FinishReason.ABORT)
-        for request_id in failing:
-            self.finish(request_id, FinishReason.ERROR)
-        sampled = {request_id: token for request_id, token in result.sampled.items() if request_id not in failing}
-        scheduler.resolve(plan, requests, sampled)
-        for request_id in sampled:
-            request = scheduler.requests.get(request_id)
-            if request and (request.num_output_tokens >= request.max_tokens or scheduler.is_at_limit(request)):
-                self.finish(request_id, FinishReason.LENGTH)
+        num_ahead = self._num_ahead if plan.num_scheduled_tokens else 0
+        self.is_idle = not any(step.plan.num_scheduled_tokens for step in self._in_flight)
+        while len(self._in_flight) > num_ahead:
+            self._resolve(self._in_flight.popleft())
         scheduler.check_integrity()
         self.clock.now_s += 1
         return dict(plan.num_scheduled_tokens)
+
+    def _resolve(self, step: InFlight) -> None:
+        scheduler = self.scheduler
+        for request_id in step.failing:
+            self.finish(request_id, FinishReason.ERROR)
+        here = [name for name, request in step.requests.items() if scheduler.requests.get(name) is request]
+        sampled = {name: step.sampled[name] for name in here if name in step.sampled}
+        scheduler.resolve(step.plan, step.requests, sampled)
+        for name in sampled:
+            request = scheduler.requests[name]
+            if request.num_output_tokens >= self.stop_after.get(name, request.max_tokens + 1):
+                self.finish(name, FinishReason.STOP)
+            elif request.num_output_tokens >= request.max_tokens or scheduler.is_at_limit(request):
+                self.finish(name, FinishReason.LENGTH)
 
     def steps(self, count: int) -> list[dict[str, int]]:
         return [self.step() for _ in range(count)]
@@ -84,13 +111,15 @@ class Driver:
     def run(self) -> None:
         """Steps until every request has ended. Fails if a step computes nothing, unless the policy waits for others."""
         while self.scheduler.requests:
-            assert self.step() or self.is_held_back, f"stuck: {list(self.scheduler.requests)}"
+            self.step()
+            assert not self.is_stuck, f"stuck: {list(self.scheduler.requests)}"
 
     @property
-    def is_held_back(self) -> bool:
-        """Whether the last step computed nothing because its policy waits, for a time not over when it was planned."""
+    def is_stuck(self) -> bool:
+        """Whether the last step did nothing for the requests there are, and its policy was not waiting for others."""
         until_s = self.scheduler.wait_until_s
-        return not self.plan.num_scheduled_tokens and until_s is not None and until_s > self.clock.now_s - 1
+        is_waiting = until_s is not None and until_s > self.clock.now_s - 1
+        return self.is_idle and bool(self.scheduler.requests) and not is_waiting
 
     @property
     def num_rows(self) -> int:
@@ -113,6 +142,12 @@ class Driver:
         return request.token_ids[request.num_prompt_tokens :]
 
     @property
+    def seats(self) -> list[str]:
+        """Requests that have nothing left to compute but hold their blocks."""
+        done = [name for name, request in self.done.items() if self.kv.num_blocks_held(request)]
+        return [*done, *self.scheduler.ending]
+
+    @property
     def running(self) -> list[str]:
         return [request.request_id for request in self.scheduler.running]
 
@@ -128,10 +163,11 @@ def scheduler(
     block_size: int = 4,
     max_model_len: int = 10_000,
     prefix_caching: bool = True,
+    overlap: bool = False,
     **parameters: object,
 ) -> Driver:
     kind = policy_class(policy) if isinstance(policy, str) else policy
     if policy == "chunked":
         parameters = {"watermark": 0.0, **parameters}
     kv = KVCacheManager(num_blocks, block_size, prefix_caching=prefix_caching)
-    return Driver(kind(kind.Parameters(**parameters), LIMITS), kv, max_model_len)
+    return Driver(kind(kind.Parameters(**parameters), LIMITS), kv, max_model_len, overlap)
