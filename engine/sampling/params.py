@@ -18,10 +18,13 @@ class SamplingParams:
     top_k: int = 0                                   # 0: off
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0                           # mass of the locally typical set kept; 1: off
     presence_penalty: float = 0.0                    # over output tokens
     frequency_penalty: float = 0.0                   # over output tokens
     repetition_penalty: float = 1.0                  # over prompt and output tokens
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> addend
+    allowed_token_ids: tuple[int, ...] | None = None   # no others are drawn, end tokens included; None: all
+    bad_words: tuple[tuple[int, ...], ...] = ()        # sequences of token ids that the output never holds
     seed: int = 0                                    # drawn at admission where the client gave none
     min_tokens: int = 0                              # no end of sequence before this many output tokens
     stop: tuple[str, ...] = ()
@@ -38,11 +41,13 @@ class SamplingParams:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether penalties, a bias or min_tokens touch the logits, so that the runner must apply them."""
+        """Whether penalties, a bias or a mask touch the logits, so that the runner must apply them."""
         return bool(
             self.presence_penalty
             or self.frequency_penalty
             or self.repetition_penalty != 1.0
             or self.logit_bias
             or self.min_tokens
+            or self.allowed_token_ids is not None
+            or self.bad_words
         )

@@ -5,6 +5,8 @@ In this order, on float32 logits:
     frequency, presence   tokens of the output: logit - frequency · count - presence (OpenAI)
     logit_bias            logit + bias
     min_tokens            -inf for the tokens that would end the request, until it has so many
+    bad_words             -inf for a token that would complete one
+    allowed_token_ids     -inf for all others
 
 Each row depends on its own request only, and on its tokens only: the same after a preemption or a resume.
 """
@@ -42,6 +44,10 @@ class PenaltyState:
         # Ids beyond the vocabulary are legal here: they end nothing, so nothing has to be masked.
         ending = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos_token_ids)}
         self._ending_ids = np.array(sorted(token_id for token_id in ending if 0 <= token_id < vocab_size), np.int32)
+        self._bad_words = [(word[:-1], word[-1]) for word in sampling.bad_words]
+        self._num_remembered = max((len(start) for start, _ in self._bad_words), default=0)
+        self._latest: tuple[int, ...] = ()                         # as many output tokens as a bad word can begin with
+        self.bitmask = _bitmask(sampling.allowed_token_ids, vocab_size)
         self._num_output_tokens = 0
         repeatable = set(prompt_token_ids) if sampling.repetition_penalty != 1.0 else set[int]()
         self._slots = {token_id: slot for slot, token_id in enumerate(sorted(repeatable))}
@@ -53,6 +59,8 @@ class PenaltyState:
     def append(self, token_id: int) -> None:
         """Count one more output token."""
         self._num_output_tokens += 1
+        if self._num_remembered:
+            self._latest = (*self._latest, token_id)[-self._num_remembered :]
         slot = self._slots.setdefault(token_id, len(self._slots))
         if slot == len(self._ids):
             self._ids = np.resize(self._ids, 2 * slot + 16)
@@ -70,8 +78,12 @@ class PenaltyState:
 
     @property
     def masked(self) -> _Ids:
-        """Token ids that may not be drawn yet."""
-        return self._ending_ids if self._num_output_tokens < self.sampling.min_tokens else self._ending_ids[:0]
+        """Token ids that may not be drawn now."""
+        ending = self._ending_ids if self._num_output_tokens < self.sampling.min_tokens else self._ending_ids[:0]
+        if not self._bad_words:
+            return ending
+        completing = [last for start, last in self._bad_words if not start or self._latest[-len(start) :] == start]
+        return np.union1d(ending, np.array(completing, np.int32)).astype(np.int32)
 
 
 def apply_penalties(logits: torch.Tensor, states: Sequence[PenaltyState | None]) -> None:
@@ -98,7 +110,24 @@ def apply_penalties(logits: torch.Tensor, states: Sequence[PenaltyState | None])
         _start_loc(masked),
         np.concatenate(masked),
     )
-    ops.apply_penalties(logits, *_on_device(arrays, logits.device))
+    masks = [row.bitmask for row in rows]
+    if all(mask is None for mask in masks):
+        ops.apply_penalties(logits, *_on_device(arrays, logits.device))
+        return
+    whole = np.full(-(-logits.shape[1] // 32), -1, np.int32)
+    bitmask = np.concatenate([whole if mask is None else mask for mask in masks])
+    *tensors, bits = _on_device((*arrays, bitmask), logits.device)
+    tensors.append(bits.view(len(rows), -1))
+    ops.apply_penalties(logits, *tensors)
+
+
+def _bitmask(token_ids: Sequence[int] | None, vocab_size: int) -> _Ids | None:
+    """int32 [vocab_size / 32, rounded up]: bit i of word w allows token 32 w + i. None: all are allowed."""
+    if token_ids is None:
+        return None
+    allowed = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
+    allowed[list(token_ids)] = 1
+    return np.packbits(allowed, bitorder="little").view(np.int32)
 
 
 def _start_loc(ids: Sequence[_Ids]) -> _Ids:

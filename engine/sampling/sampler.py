@@ -9,8 +9,9 @@ import numpy.typing as npt
 import torch
 
 from engine.request import GenerationRequest
+from engine.sampling.typical import keep_typical
 
-NON_FINITE = "the model's logits for this request are not finite"
+NON_FINITE = "no token can be drawn for this request: its logits are not finite, or every token is forbidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class _Parameters:
     min_p: torch.Tensor
     seeds: torch.Tensor
     choices: torch.Tensor
+    typical: tuple[int, ...]               # rows that keep their typical set only, before top_k, top_p and min_p
 
 
 class Sampler:
@@ -46,6 +48,9 @@ class Sampler:
         from kernels.ops import sample
 
         parameters = self._parameters_for(tuple(requests), logits)
+        for place in parameters.typical:
+            sampling = requests[place].sampling
+            keep_typical(logits[place], sampling.temperature, sampling.typical_p)
         token_ids = sample(
             logits,
             parameters.temperature,
@@ -81,6 +86,9 @@ def _build_parameters(requests: tuple[GenerationRequest, ...], logits: torch.Ten
         min_p=tensor([params.min_p for params in sampling], torch.float32),
         seeds=tensor([_signed64(params.seed) for params in sampling], torch.int64),
         choices=tensor([request.choice for request in requests], torch.int32),
+        typical=tuple(
+            place for place, params in enumerate(sampling) if params.typical_p < 1 and not params.is_greedy
+        ),
     )
 
 

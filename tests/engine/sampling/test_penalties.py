@@ -113,3 +113,32 @@ def test_states_that_change_nothing_cost_nothing():
     rows = logits(2)
     apply_penalties(rows, [None, state([1], [2])])
     assert torch.equal(rows, logits(2))
+
+
+def forbidden(row: torch.Tensor) -> set[int]:
+    return set((row == -torch.inf).nonzero().flatten().tolist())
+
+
+def test_only_allowed_tokens_may_be_drawn():
+    rows = penalised(logits(2), state(allowed_token_ids=(3, 31, 32, 39)), None)
+    assert forbidden(rows[0]) == set(range(VOCAB)) - {3, 31, 32, 39}
+    assert torch.equal(rows[1], logits(2)[1])
+
+
+def test_a_bad_word_is_never_completed():
+    words = ((5,), (7, 8), (7, 9, 10))
+    for output, expected in [((), {5}), ((7,), {5, 8}), ((9,), {5}), ((7, 9), {5, 10}), ((1, 7, 9), {5, 10}),
+                             ((7, 9, 1), {5})]:  # fmt: skip
+        assert forbidden(penalised(logits(), state((7, 9), output, bad_words=words))[0]) == expected
+
+
+def test_bad_words_follow_the_output_as_it_grows():
+    growing = state(bad_words=((1, 2, 3),))
+    for token_id, expected in [(1, set()), (2, {3}), (2, set()), (1, set()), (2, {3})]:
+        growing.append(token_id)
+        assert forbidden(penalised(logits(), growing)[0]) == expected
+
+
+def test_bad_words_and_ends_that_come_too_early_are_both_kept_out():
+    early = state(eos=(4,), min_tokens=2, bad_words=((4,), (9,)))
+    assert forbidden(penalised(logits(), early)[0]) == {4, 9}
