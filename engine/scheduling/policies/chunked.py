@@ -15,6 +15,7 @@ from pydantic import Field
 
 from engine.request import Request, RequestStatus
 from engine.scheduling.policy import Limits, Policy, PolicyParameters
+from engine.scheduling.shortage import schedule_or_preempt
 from engine.scheduling.step_builder import StepBuilder
 
 
@@ -41,15 +42,8 @@ class Chunked(Policy):
             num_behind = step.num_running - len(step) - is_running
             chunk = max(1, min(budget - num_behind, self.max_chunk))
             if is_running:
-                self._continue(step, request, chunk)
+                schedule_or_preempt(step, request, chunk)
             elif not self._start(step, request, chunk):
-                return
-
-    def _continue(self, step: StepBuilder, request: Request, chunk: int) -> None:
-        while not step.schedule(request, chunk):
-            victim = step.newest or request
-            step.preempt(victim)
-            if victim is request:
                 return
 
     def _start(self, step: StepBuilder, request: Request, chunk: int) -> bool:

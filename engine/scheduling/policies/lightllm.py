@@ -43,6 +43,15 @@ def predicted_peak(claims: Iterable[Claim]) -> int:
     return peak
 
 
+def claim(request: Request, max_model_len: int, max_expected: int | None) -> Claim:
+    """`max_expected` bounds the output expected beyond 1.1 times what there is; None: it may be all of max_tokens."""
+    num_output = request.num_tokens - request.num_prompt_tokens
+    expected = min(request.max_tokens, max_model_len - request.num_prompt_tokens)
+    if max_expected is not None:
+        expected = min(expected, max(int(1.1 * num_output), max_expected))
+    return Claim(request.num_tokens + 1, max(expected - num_output - 1, 0) + EXTRA_TOKENS)
+
+
 class Lightllm(Policy):
     class Parameters(PolicyParameters):
         max_total_token_num: int | None = Field(None, gt=0, description="tokens held at once; default: the KV pool's")
@@ -88,8 +97,5 @@ class Lightllm(Policy):
             step.schedule(request, left)
 
     def _claim(self, step: StepBuilder, request: Request, is_busy: bool) -> Claim:
-        num_output = request.num_tokens - request.num_prompt_tokens
-        expected = min(request.max_tokens, step.max_model_len - request.num_prompt_tokens)
-        if not is_busy and not request.sampling.ignore_eos:
-            expected = min(expected, max(int(1.1 * num_output), self.router_max_new_token_len))
-        return Claim(request.num_tokens + 1, max(expected - num_output - 1, 0) + EXTRA_TOKENS)
+        knows_length = is_busy or request.sampling.ignore_eos
+        return claim(request, step.max_model_len, None if knows_length else self.router_max_new_token_len)

@@ -2,9 +2,11 @@ import random
 
 import pytest
 
-from engine.scheduling.policies.lightllm import EXTRA_TOKENS, Claim, Lightllm, predicted_peak
+from engine.request import Request
+from engine.scheduling.policies.lightllm import EXTRA_TOKENS, Claim, Lightllm, claim, predicted_peak
 from engine.scheduling.policy import CPU_LIMITS
 from tests.engine.scheduling.driver import Driver, scheduler
+from tests.helpers import generation
 
 
 def lightllm(num_blocks: int = 100, **options: object) -> Driver:
@@ -83,35 +85,31 @@ def test_alone_a_request_may_have_all_there_is():
     assert len(engine.output(a)) == 11
 
 
-def claim_of(engine: Driver, *, is_busy: bool) -> Claim:
-    """The claim of the one running request."""
-    seen: list[Claim] = []
-    policy = engine.scheduler.policy
-    assert isinstance(policy, Lightllm)
-    plan, policy.plan = policy.plan, lambda step: seen.extend(policy._claim(step, r, is_busy) for r in step.running)
-    engine.step()
-    policy.plan = plan
-    [claim] = seen
-    return claim
+def request(num_prompt: int, max_tokens: int, num_output: int) -> Request:
+    prompt = [1] * num_prompt
+    return Request(generation("a", prompt, max_tokens), 0.0, token_ids=[*prompt, *[2] * num_output])
 
 
-def test_output_is_expected_from_max_tokens_when_busy_else_from_what_came_so_far():
-    engine = lightllm(200, router_max_new_token_len=10)
-    engine.add(5, max_tokens=100)
-    engine.step()
-    assert claim_of(engine, is_busy=True) == Claim(7, 98 + EXTRA_TOKENS)
-    assert claim_of(engine, is_busy=False) == Claim(7, 8 + EXTRA_TOKENS)
-    engine.steps(39)                                   # 40 output tokens: 1.1 times that are more than 10
-    assert claim_of(engine, is_busy=False) == Claim(46, 44 - 40 - 1 + EXTRA_TOKENS)
-    engine.steps(55)                                   # 95: never more than max_tokens
-    assert claim_of(engine, is_busy=False) == Claim(101, 100 - 95 - 1 + EXTRA_TOKENS)
+@pytest.mark.parametrize(
+    ("num_output", "busy", "idle"),
+    [
+        (0, 99, 9),
+        (1, 98, 8),
+        (9, 90, 0),
+        (10, 89, 0),                                   # 1.1 · 10 = 11 expected, and this step's is the eleventh
+        (40, 59, 3),
+        (95, 4, 4),                                    # never more than max_tokens
+        (99, 0, 0),
+    ],
+)
+def test_output_is_expected_from_max_tokens_when_busy_else_from_what_came_so_far(num_output: int, busy: int, idle: int):
+    running = request(5, 100, num_output)
+    assert claim(running, 1000, None) == Claim(5 + num_output + 1, busy + EXTRA_TOKENS)
+    assert claim(running, 1000, 10) == Claim(5 + num_output + 1, idle + EXTRA_TOKENS)
 
 
 def test_context_bounds_the_expected_output():
-    engine = lightllm(200, max_model_len=30)
-    engine.add(5, max_tokens=100)
-    engine.step()
-    assert claim_of(engine, is_busy=True) == Claim(7, 25 - 1 - 1 + EXTRA_TOKENS)
+    assert claim(request(5, 100, 1), 30, None) == Claim(7, 25 - 1 - 1 + EXTRA_TOKENS)
 
 
 @pytest.mark.parametrize(("ratio", "num_running"), [(0.10, 1), (0.12, 2)])
@@ -120,6 +118,15 @@ def test_pool_is_busy_from_the_ratio_on(ratio: float, num_running: int):
     engine.add(11, max_tokens=60)
     engine.step()
     engine.add(11, max_tokens=60)                      # 11 of 100 tokens are in use
+    engine.step()
+    assert len(engine.running) == num_running
+
+
+@pytest.mark.parametrize(("ignore_eos", "num_running"), [(True, 1), (False, 2)])
+def test_length_is_known_where_the_end_is_ignored(ignore_eos: bool, num_running: int):
+    engine = lightllm(100, router_token_ratio=1.0, router_max_new_token_len=5)
+    for name in "ab":
+        engine.scheduler.add(Request(generation(name, range(11), 60, {"ignore_eos": ignore_eos}), 0.0))
     engine.step()
     assert len(engine.running) == num_running
 
