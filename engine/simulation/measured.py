@@ -17,20 +17,27 @@ from engine.simulation.composition import StepRows
 SCHEMA = "conveyor-device/1"
 
 
-def features(rows: StepRows, row_multiple: int = 1) -> dict[str, float]:
-    """What a step's time is made of on a processor, where products are bound by arithmetic.
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows a product computes for the rows it is given."""
 
-    `row_multiple`: products pad their rows to a multiple of this (`kernels.cpu.linear`).
-    """
-    dense_rows, head_rows = (-(-count // row_multiple) * row_multiple for count in (rows.num_rows, rows.num_sampled))
+    multiple: int = 1          # it pads them to a multiple of this (`kernels.cpu.linear`)
+    floor: int = 1             # fewer take as long as this many: reading the weights decides, not the arithmetic
+
+    def __call__(self, num_rows: int) -> int:
+        return max(-(-num_rows // self.multiple) * self.multiple, self.floor) if num_rows else 0
+
+
+def features(rows: StepRows, computed: RowCount) -> dict[str, float]:
+    """What a step's time is made of on a processor, where products are bound by arithmetic from a few rows on."""
     return {
-        "step": 1.0,
-        "dense_row": dense_rows,
-        "head": float(rows.num_sampled > 0),
-        "head_row": head_rows,
+        "step": 1,
+        "dense_row": computed(rows.num_rows),
+        "head": rows.num_sampled > 0,
+        "head_row": computed(rows.num_sampled),    # what sampling costs a row lies here too
         "key": rows.num_keys,                      # read and gathered
         "query_key": rows.num_query_keys,          # multiplied
-        "entry": rows.num_entries,             # prepared, and what its output costs
+        "entry": rows.num_entries,                 # prepared
     }
 
 
@@ -42,12 +49,12 @@ class MeasuredDevice:
     model: str                                     # as in the YAML
     dtype: str                                     # of the weights, as resolved
     memory_bytes: int
-    row_multiple: int
+    row_count: RowCount
     coefficients: Mapping[str, float]              # feature -> seconds a unit
     source: Mapping[str, Any]                      # machine, versions, command, workload, quality of the fit
 
     def step_s(self, rows: StepRows) -> float:
-        found = features(rows, self.row_multiple)
+        found = features(rows, self.row_count)
         return sum(coefficient * found[name] for name, coefficient in self.coefficients.items())
 
     def to_json(self) -> dict[str, Any]:
@@ -63,9 +70,9 @@ def read_measured(path: Path) -> MeasuredDevice:
     if not isinstance(values, dict) or values.pop("schema", None) != SCHEMA:
         raise ConfigError(f"device: {path} is not the JSON of a calibration ({SCHEMA})")
     try:
-        device = MeasuredDevice(**values)
-    except TypeError as error:
-        raise ConfigError(f"device: {path}: {error}") from None
-    if unknown := device.coefficients.keys() - features(StepRows(0, 0, 0, ())).keys():
+        device = MeasuredDevice(**{**values, "row_count": RowCount(**values["row_count"])})
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"device: {path} is not a calibration: {error}") from None
+    if unknown := device.coefficients.keys() - features(StepRows(0, 0, 0, ()), device.row_count).keys():
         raise ConfigError(f"device: {path} has coefficients of unknown features: {', '.join(sorted(unknown))}")
     return device

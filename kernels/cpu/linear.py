@@ -102,7 +102,7 @@ class _Float16Linear(PackedLinear):
         self._packed = _QUANTIZED.linear_prepack_fp16(weight.float().contiguous(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = _pad_rows(x.contiguous(), _float16_row_multiple())
+        rows = _pad_rows(x.contiguous(), float16_row_multiple())
         out: Tensor = _QUANTIZED.linear_dynamic_fp16(rows, self._packed)
         return out[: x.shape[0]]
 
@@ -141,7 +141,7 @@ def _multiply_int8(x: Tensor, packed: Any) -> Tensor:
 
 
 @functools.cache
-def _float16_row_multiple() -> int:
+def float16_row_multiple() -> int:
     """1 where FBGEMM's one-row tile rounds as the others do, else 3. Asked of the host, not of a list of hosts."""
     generator = torch.Generator().manual_seed(0)
     weight, x = torch.randn(64, 320, generator=generator), torch.randn(6, 320, generator=generator)

@@ -2,9 +2,6 @@ import pytest
 
 from engine.scheduling.plan import StepPlan
 from engine.simulation.composition import query_keys, step_rows
-from engine.step.arrays import arrange
-from engine.step.token_table import TokenTable
-from tests.helpers import generation
 
 
 def plan(scheduled, start, sampling=(), padding=None):

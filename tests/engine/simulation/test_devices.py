@@ -6,11 +6,11 @@ import pytest
 from engine.errors import ConfigError
 from engine.simulation.composition import StepRows
 from engine.simulation.devices import DeviceModel, device_names, parse_device
-from engine.simulation.measured import MeasuredDevice, features, read_measured
+from engine.simulation.measured import MeasuredDevice, RowCount, features, read_measured
 from tests.engine.simulation.models import UNIT
 
 MEASURED = MeasuredDevice(
-    name="test", model="m", dtype="float16", memory_bytes=10**9, row_multiple=4,
+    name="test", model="m", dtype="float16", memory_bytes=10**9, row_count=RowCount(4, 2),
     coefficients={"step": 0.5, "dense_row": 2.0, "query_key": 0.25}, source={"seed": 0},
 )  # fmt: skip
 
@@ -40,8 +40,13 @@ def test_a_measured_device_survives_its_file(tmp_path):
 
 def test_a_measured_step_is_a_weighted_sum():
     rows = StepRows(2, 5, 1, [3], [(4, 0)])
-    assert features(rows, 4)["dense_row"] == 8         # padded to a multiple of 4
+    assert features(rows, MEASURED.row_count)["dense_row"] == 8
     assert MEASURED.step_s(rows) == 0.5 + 2.0 * 8 + 0.25 * (4 + (1 + 2 + 3 + 4))
+
+
+def test_rows_computed_are_padded_and_not_fewer_than_the_floor():
+    assert [RowCount(3, 5)(rows) for rows in (0, 1, 3, 4, 6, 7)] == [0, 5, 5, 6, 6, 9]
+    assert [RowCount()(rows) for rows in (0, 1, 2)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""Workloads that a measured device is fitted to, and others that it is held against."""
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.calibration import best_row_count, fit, relative_errors
+from bench.result_file import stamped
+from bench.timed_engine import TimedEngine
+from bench.workloads import Burst, Poisson, Single, Workload, WorkloadRequest, WorkloadSpec, build_workload
+from engine.simulation.build import plan_simulation
+from engine.simulation.engine import SimulatedEngine
+from engine.simulation.measured import MeasuredDevice, features
+from engine.simulation.records import Arrival, RequestRecord
+from engine.simulation.replay import ReplaySummary, replay
+
+SCHEMA = "conveyor-simulation/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A workload and the scheduler that runs it, for the real engine and the simulated one alike."""
+
+    name: str
+    spec: WorkloadSpec
+    scheduler: dict[str, Any]
+
+
+# Prompts of all lengths, in chunks beside decodes, and a batch that shrinks from all to one.
+CALIBRATION = Trial("calibration", Poisson(24, 400, 24, 80, rate=8.0), {"policy": "chunked"})
+TRIALS = (
+    Trial("burst, 32 at once", Burst(32, 64, 16, 48), {"policy": "chunked"}),
+    Trial("burst, cap 96, 8 seats", Burst(16, 32, 32, 96), {"policy": "chunked", "max_num_seqs": 8}),
+    Trial("long prompts", Burst(6, 600, 16, 32), {"policy": "chunked"}),
+    Trial("small chunks", Burst(8, 300, 16, 32), {"policy": "chunked", "max_num_batched_tokens": 96}),
+    Trial("poisson, 2 a second", Poisson(16, 64, 24, 64, rate=2.0), {"policy": "chunked"}),
+    Trial("single stream", Single(2, 64, 32), {"policy": "chunked"}),
+)
+
+
+def workload_of(trial: Trial, engine: TimedEngine, seed: int) -> Workload:
+    return build_workload(trial.spec, engine.vocabulary, seed)
+
+
+def calibrate(engine: TimedEngine, seed: int) -> MeasuredDevice:
+    """The device as one workload shows it."""
+    workload = workload_of(CALIBRATION, engine, seed)
+    run = engine.run(CALIBRATION.scheduler, workload)
+    computed = best_row_count(run.steps, row_multiple(engine))
+    device = MeasuredDevice(
+        name=f"measured {engine.device.type}",
+        model=engine.description.resolved.name,
+        dtype=engine.description.dtypes.weights,
+        memory_bytes=engine.memory_bytes,
+        row_count=computed,
+        coefficients=fit(run.steps, lambda rows: features(rows, computed)),
+        source={},
+    )
+    errors = relative_errors(run.steps, device.step_s)
+    source = {
+        **stamped(SCHEMA),
+        "workload": {"name": workload.name, "seed": workload.seed, "parameters": dict(workload.parameters)},
+        "scheduler": CALIBRATION.scheduler,
+        "num_steps": len(run.steps),
+        "output_tokens_per_s": run.output_tokens_per_s,
+        "relative_error_of_step_times": {"median": float(np.median(errors)), "p90": float(np.percentile(errors, 90))},
+    }
+    return replace(device, source=source)
+
+
+def row_multiple(engine: TimedEngine) -> int:
+    """What the products of this engine pad their rows to."""
+    if engine.device.type != "cpu" or engine.description.dtypes.weights != "float16":
+        return 1
+    from kernels.cpu.linear import float16_row_multiple
+
+    return float16_row_multiple()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One workload on the real engine and in simulation."""
+
+    name: str
+    num_steps: int
+    median_step_ms: float                      # measured
+    step_error: float                          # median of |predicted - measured| / measured, step by step
+    measured_tokens_per_s: float               # output tokens, the whole run
+    simulated_tokens_per_s: float
+
+    @property
+    def throughput_error(self) -> float:
+        return self.simulated_tokens_per_s / self.measured_tokens_per_s - 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:<26}{self.num_steps:>7}{self.median_step_ms:>10.1f}{self.step_error:>10.1%}"
+            f"{self.measured_tokens_per_s:>12.2f}{self.simulated_tokens_per_s:>12.2f}{self.throughput_error:>+10.1%}"
+        )
+
+
+HEADER = f"{'workload':<26}{'steps':>7}{'step ms':>10}{'error':>10}{'tokens/s':>12}{'simulated':>12}{'error':>10}"
+
+
+def validate(engine: TimedEngine, path: Path, seed: int) -> list[Verdict]:
+    """Predicts each trial, runs it, and prints how the two compare."""
+    print(f"median step time and its median error; output tokens/s of the whole run and its error\n{HEADER}")
+    verdicts = []
+    for trial in TRIALS:
+        workload = workload_of(trial, engine, seed + 1)        # not the calibration's draws
+        plan = plan_simulation(trial.scheduler, model=engine.model, device=f"measured:{path}")
+        predicted = replay_workload(plan.build(), workload)
+        run = engine.run(trial.scheduler, workload)
+        assert isinstance(plan.cost, MeasuredDevice)
+        verdict = Verdict(
+            name=trial.name,
+            num_steps=len(run.steps),
+            median_step_ms=1e3 * statistics.median(step.duration_s for step in run.steps),
+            step_error=float(np.median(relative_errors(run.steps, plan.cost.step_s))),
+            measured_tokens_per_s=run.output_tokens_per_s,
+            simulated_tokens_per_s=predicted.num_output_tokens / predicted.duration_s,
+        )
+        verdicts.append(verdict)
+        print(verdict, flush=True)
+    worst = max(abs(verdict.throughput_error) for verdict in verdicts)
+    print(f"worst: step times {max(verdict.step_error for verdict in verdicts):.1%}, throughput {worst:.1%}")
+    return verdicts
+
+
+def replay_workload(engine: SimulatedEngine, workload: Workload, **taking: Any) -> ReplaySummary:
+    """The workload's requests through a simulated engine; a closed-loop user's turns follow one another's ends."""
+    chains = {str(chain[0].index): deque(chain) for chain in workload.chains}
+    first = sorted((chain.popleft() for chain in chains.values()), key=lambda request: request.arrival_s)
+
+    def next_turn(record: RequestRecord) -> Arrival | None:
+        chain = chains.pop(record.request_id)
+        if not chain:
+            return None
+        request = chain.popleft()
+        chains[str(request.index)] = chain
+        return arrival_of(request)
+
+    return replay(engine, map(arrival_of, first), follow_up=next_turn, **taking)
+
+
+def arrival_of(request: WorkloadRequest) -> Arrival:
+    return Arrival(
+        len(request.prompt_token_ids), request.output_len, request.arrival_s,
+        prompt_token_ids=request.prompt_token_ids, request_id=str(request.index),
+    )  # fmt: skip
