@@ -20,7 +20,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine.errors import InvalidRequest
+from engine.errors import ConfigError, InvalidRequest
 from engine.text.messages import KNOWN_ROLES, plain_messages
 
 _MAX_LOOP_PASSES = 2_000_000                       # in one rendering
@@ -71,6 +71,27 @@ class ChatTemplate:
         })
         _refuse_ignored_roles(plain, text)
         return text if final is None else _cut_at_mark(text, final)
+
+    def mentions(self, *texts: str) -> bool:
+        """Whether any of `texts` stands in a template: how to find out what format a model was trained on."""
+        return any(text in source for source in self._sources.values() for text in texts)
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        """Whether a template reads the tools of a conversation; others render them to nothing."""
+        try:
+            trees = [self._environment.parse(source) for source in self._sources.values()]
+        except jinja2.TemplateSyntaxError:         # the first rendering will tell
+            return False
+        return any(name.name == "tools" for tree in trees for name in tree.find_all(jinja2.nodes.Name))
+
+    def check(self) -> None:
+        """Raises ConfigError if a template does not compile."""
+        for name, source in self._sources.items():
+            try:
+                self._environment.from_string(source)
+            except jinja2.TemplateSyntaxError as error:
+                raise ConfigError(f"chat_template: line {error.lineno} of '{name}': {error.message}") from None
 
     def _run(self, name: str, variables: dict[str, Any]) -> str:
         try:

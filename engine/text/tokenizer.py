@@ -38,6 +38,11 @@ class Tokenizer:
         """One more than the largest token id; a model's embedding may have more rows, never sampled."""
         return max(self._pipeline.get_vocab(with_added_tokens=True).values()) + 1
 
+    def use_chat_template(self, source: str) -> None:
+        """Takes the place of the model's own. Raises ConfigError if it is no template."""
+        self.chat_template = ChatTemplate({"default": source}, self.special_tokens)
+        self.chat_template.check()
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`. Special tokens spelled out in it are recognised, and BOS is never doubled.
 
@@ -63,6 +68,11 @@ class Tokenizer:
         if known is None:
             known = self._bytes[token_id] = self._token_bytes(token_id)
         return known
+
+    def special_token_id(self, text: str) -> int | None:
+        """The id of the special token that is spelled `text`."""
+        token_id = self._pipeline.token_to_id(text)
+        return token_id if token_id in self.special_token_ids else None
 
     def _token_bytes(self, token_id: int) -> bytes:
         spelling = self._pipeline.id_to_token(token_id) if 0 <= token_id < 2**32 else None

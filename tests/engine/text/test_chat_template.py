@@ -142,3 +142,21 @@ def test_kwargs_reach_the_template_but_do_not_replace_its_messages():
 def test_without_a_default_template_the_client_is_told_what_to_do():
     with pytest.raises(InvalidRequest, match=r"no chat template.*/v1/completions"):
         ChatTemplate({"tool_use": "x"}, {}).render([says("user")])
+
+
+@pytest.mark.parametrize("source, takes_tools", [
+    ("{% if tools %}{{ tools | tojson }}{% endif %}", True),
+    ("{% if not tools is defined %}{% set tools = none %}{% endif %}", True),
+    ("{% set tools = tools | default(none) %}{{ tools }}", True),
+    ("your tools: {{ messages }}", False),
+    ("{% if %}", False),
+])  # fmt: skip
+def test_a_template_that_never_reads_tools_is_told_apart(source, takes_tools):
+    assert template(source).takes_tools is takes_tools
+
+
+def test_what_a_template_mentions():
+    both = ChatTemplate({"default": "plain", "tool_use": "<tool_call>"}, {})
+    assert both.mentions("x", "<tool_call>")
+    assert not both.mentions("x")
+    assert not both.mentions()
