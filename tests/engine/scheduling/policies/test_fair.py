@@ -114,11 +114,11 @@ def test_running_request_of_the_tenant_that_is_behind_takes_a_short_budget_first
 
 def test_virtual_times_stay_together_while_both_wait():
     """The bound of the module's text, under random lengths and weights."""
-    for seed in range(10):
+    for seed in range(6):
         generator = random.Random(seed)
         weights = {tenant: generator.choice([0.5, 1.0, 3.0]) for tenant in "xyz"}
-        engine = fair(max_num_seqs=4, max_num_batched_tokens=16, num_blocks=400, weights=weights)
-        for number in range(120):
+        engine = fair(max_num_seqs=4, max_num_batched_tokens=16, num_blocks=60, weights=weights)
+        for number in range(60):
             for tenant in "xyz":
                 engine.add(
                     generator.randint(1, 30), generator.randint(1, 10), name=f"{tenant}{number}", tenant=tenant
