@@ -32,6 +32,7 @@ class SamplingParams:
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    kept_special_token_ids: tuple[int, ...] = ()     # in the text all the same: a parser behind the engine needs them
     logprobs: int | None = None                      # alternatives beside the sampled token; None: no logprobs
     prompt_logprobs: int | None = None               # the same for every prompt token but the first
 

@@ -18,6 +18,7 @@ from engine.text.token_bytes import ByteRule
 from engine.text.tokenizer import Tokenizer
 
 _REPLACEMENTS = {0xDC00 + byte: "\ufffd" for byte in range(0x80, 0x100)}   # what surrogateescape makes of bytes
+_NONE: frozenset[int] = frozenset()
 _MAX_PENDING_TOKENS = 8                            # without a byte rule: then an incomplete character is given up
 _WINDOW_TOKENS = 6                                 # without a byte rule: prompt tokens decoded along for context
 
@@ -34,8 +35,10 @@ class Detokenizer:
         include_stop: bool = False,
         min_tokens: int = 0,
         skip_special_tokens: bool = True,
+        kept_special_token_ids: Sequence[int] = (),
     ) -> None:
-        self._decoder = _decoder(tokenizer, prompt_token_ids, skip_special_tokens)
+        skipped = tokenizer.special_token_ids.difference(kept_special_token_ids) if skip_special_tokens else _NONE
+        self._decoder = _decoder(tokenizer, prompt_token_ids, skipped)
         self._stop = StopChecker(stop, include_stop=include_stop)
         self._min_tokens = min_tokens
         self._num_tokens = 0
@@ -51,6 +54,7 @@ class Detokenizer:
             include_stop=sampling.include_stop_str_in_output,
             min_tokens=sampling.min_tokens,
             skip_special_tokens=sampling.skip_special_tokens,
+            kept_special_token_ids=sampling.kept_special_token_ids,
         )
         detokenizer.push(request.resume_token_ids)
         return detokenizer
@@ -83,20 +87,20 @@ class _Decoder(Protocol):
     def finish(self) -> str: ...
 
 
-def _decoder(tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> _Decoder:
+def _decoder(tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skipped: frozenset[int]) -> _Decoder:
     if tokenizer.byte_rule is None:
-        return _WindowDecoder(tokenizer, prompt_token_ids, skip_special_tokens)
-    return _ByteDecoder(tokenizer, tokenizer.byte_rule, prompt_token_ids, skip_special_tokens)
+        return _WindowDecoder(tokenizer, prompt_token_ids, skipped)
+    return _ByteDecoder(tokenizer, tokenizer.byte_rule, prompt_token_ids, skipped)
 
 
 class _ByteDecoder:
     """Decoding where a text is the concatenation of its tokens' bytes."""
 
     def __init__(
-        self, tokenizer: Tokenizer, rule: ByteRule, prompt_token_ids: Sequence[int], skip_special_tokens: bool
+        self, tokenizer: Tokenizer, rule: ByteRule, prompt_token_ids: Sequence[int], skipped: frozenset[int]
     ) -> None:
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.special_token_ids if skip_special_tokens else frozenset[int]()
+        self._skipped = skipped
         self._utf8 = codecs.getincrementaldecoder("utf-8")(rule.decode_errors)
         # A lead byte starts afresh whatever precedes it: three bytes tell what the prompt leaves incomplete.
         tail = self._utf8.decode(self._last_bytes(prompt_token_ids, 3))
@@ -143,9 +147,9 @@ class _WindowDecoder:
     window_ids   [0, num_shown) tokens whose text is out, kept for context; the rest wait for a complete character
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skipped: frozenset[int]) -> None:
         self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
+        self._skipped = skipped
         self._window_ids = list(prompt_token_ids[-_WINDOW_TOKENS:])
         self._num_shown = len(self._window_ids)
 
@@ -165,4 +169,5 @@ class _WindowDecoder:
         return text[len(shown):]
 
     def _decode(self, count: int) -> str:
-        return self._tokenizer.decode(self._window_ids[:count], skip_special_tokens=self._skip_special_tokens)
+        shown = [token_id for token_id in self._window_ids[:count] if token_id not in self._skipped]
+        return self._tokenizer.decode(shown, skip_special_tokens=False)

@@ -115,6 +115,7 @@ def test_bytes_that_are_no_characters_are_not_held_back(tokenizer, token_id):
 def test_without_a_byte_rule_an_incomplete_character_is_given_up_after_eight_tokens():
     class Undecodable:
         byte_rule = None
+        special_token_ids = frozenset[int]()
 
         def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
             return "\ufffd" * len(token_ids)
@@ -179,3 +180,10 @@ def byte_id(byte: int) -> int:
 
 
 SENTENCEPIECE_IDS = {token: token_id for token_id, token in enumerate(tiny.sentencepiece_tokens())}
+
+
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, SENTENCEPIECE, METASPACE])
+def test_special_tokens_that_a_parser_needs_are_kept(tokenizer):
+    start, end, im_end = map(tokenizer.special_token_id, tiny.SPECIAL)
+    detokenizer = Detokenizer(tokenizer, (start,), kept_special_token_ids=(im_end,))
+    assert "".join(pushed(detokenizer, (start, im_end, end, im_end))) == "<|im_end|><|im_end|>"
