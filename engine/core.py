@@ -99,6 +99,7 @@ class EngineCore:
             raise InvalidRequest("the prompt is empty", param="prompt")
         self._check_vocabulary("prompt", generation.prompt_token_ids)
         self._check_vocabulary("logit_bias", generation.sampling.logit_bias)
+        self._check_vocabulary("allowed_token_ids", generation.sampling.allowed_token_ids or ())
         if self._scheduler.num_waiting >= self._max_num_waiting:
             raise QueueFull(f"{self._max_num_waiting} requests are waiting already; try again later")
         self._scheduler.add(Request(generation, arrival_time_s=self._clock()))

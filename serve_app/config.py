@@ -6,10 +6,12 @@ Free of ray and torch: the launcher and the Serve controller import it.
 import os
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 from pydantic import Field
 
 from engine.api import ConfigError, EngineConfig
+from serve_app.limits import RequestLimits
 
 
 class AppConfig(EngineConfig):
@@ -18,9 +20,20 @@ class AppConfig(EngineConfig):
     served_model_name: str | None = Field(
         None, min_length=1, description="what clients call the model; default: the model's own name"
     )
+    limits: RequestLimits = RequestLimits()
+    chat_template: str | None = Field(None, description="a file with a Jinja template instead of the model's own")
     max_body_bytes: int = Field(8 * 2**20, gt=0, description="largest request body")
     request_timeout_s: float = Field(600.0, gt=0, description="a request ends with an error after this time")
+    keep_alive_s: float = Field(10.0, gt=0, description="a stream that has nothing to say sends a comment this often")
     drain_timeout_s: float = Field(30.0, ge=0, description="time that running requests get to finish on shutdown")
+
+
+def read_chat_template(path: str) -> str:
+    """The text of `chat_template`. Raises ConfigError if it cannot be read."""
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"chat_template: {path} cannot be read: {error}") from None
 
 
 def serve_environment(*, haproxy_fallback_port: int | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

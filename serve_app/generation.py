@@ -34,18 +34,26 @@ class Answer(Protocol):
 
 async def respond(
     http: Request, replicas: Replicas, requests: tuple[GenerationRequest, ...], answer: Answer, *,
-    stream: bool, timeout_s: float,
+    stream: bool, timeout_s: float, keep_alive_s: float,
 ) -> ASGIApp:
-    """The response to `http`. What is refused before the first token is raised here, not told within a 200."""
+    """The response to `http`. What is refused is raised here, not told within a 200.
+
+    A stream begins with its first output or, if the prompt takes long, after `keep_alive_s`: refusals come at once.
+    """
     outputs = generate(replicas, requests, timeout_s)
     if not stream:
         return JSONResponse(answer.whole(await or_disconnect(http.receive, _fold(outputs, requests))))
+    first = asyncio.create_task(_first(outputs))
     try:
-        first = await or_disconnect(http.receive, _first(outputs))
+        await or_disconnect(http.receive, _settled(first, keep_alive_s))
+        if first.done():
+            first.result()
     except BaseException:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
         await outputs.aclose()
         raise
-    return EventStream(_chunks(first, outputs, requests, answer))
+    return EventStream(_chunks(first, outputs, requests, answer), keep_alive_s)
 
 
 async def generate(
@@ -83,6 +91,11 @@ async def _first(outputs: AsyncIterator[Outputs]) -> Outputs:
     return await anext(outputs)
 
 
+async def _settled(task: "asyncio.Task[Outputs]", timeout_s: float) -> None:
+    """Return when `task` is done, or after `timeout_s`; it runs on."""
+    await asyncio.wait((task,), timeout=timeout_s)
+
+
 async def _fold(outputs: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...]) -> list[RequestOutput]:
     parts: dict[str, list[RequestOutput]] = {request.request_id: [] for request in requests}
     async with aclosing(outputs):
@@ -104,12 +117,13 @@ def _merged(parts: list[RequestOutput]) -> RequestOutput:
 
 
 async def _chunks(
-    first: Outputs, rest: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...], answer: Answer
-) -> AsyncGenerator[Chunk, None]:
+    first: "asyncio.Task[Outputs]", rest: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...],
+    answer: Answer,
+) -> AsyncGenerator[Chunk, None]:  # fmt: skip
     index = {request.request_id: i for i, request in enumerate(requests)}
     latest: dict[str, RequestOutput] = {}
-    async with aclosing(rest):
-        async for step in _chain(first, rest):
+    async with aclosing(_chain(first, rest)) as steps:
+        async for step in steps:
             for output in step:
                 latest[output.request_id] = output
                 for chunk in answer.chunks(output, index[output.request_id]):
@@ -118,7 +132,14 @@ async def _chunks(
         yield chunk
 
 
-async def _chain(first: Outputs, rest: AsyncIterator[Outputs]) -> AsyncIterator[Outputs]:
-    yield first
-    async for step in rest:
-        yield step
+async def _chain(
+    first: "asyncio.Task[Outputs]", rest: AsyncGenerator[Outputs, None]
+) -> AsyncGenerator[Outputs, None]:
+    try:
+        yield await first
+        async for step in rest:
+            yield step
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)    # it must have left `rest`, which is closed next
+        await rest.aclose()

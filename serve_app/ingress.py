@@ -19,19 +19,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.api import load_tokenizer, resolve_model
-from serve_app.config import AppConfig
+from engine.api import ResolvedModel, Tokenizer, load_tokenizer, resolve_model
+from serve_app.config import AppConfig, read_chat_template
 from serve_app.disconnect import ClientDisconnected
 from serve_app.drain_gate import DrainGate, PassGate
-from serve_app.endpoints.chat import chat_completions
-from serve_app.endpoints.completions import completions
-from serve_app.endpoints.health import health
-from serve_app.endpoints.metrics import metrics
-from serve_app.endpoints.models import list_models, retrieve_model
-from serve_app.endpoints.version import version
 from serve_app.errors import EXPECTED, ApiError, answer_for, to_api_error
 from serve_app.fleet import Fleet
-from serve_app.middleware import AccessLog, LimitBody
+from serve_app.middleware import AccessLog, JsonOnly, LimitBody
+from serve_app.operations import OPERATIONS
 from serve_app.replicas import HandleReplicas, Replicas
 from serve_app.service import Service
 
@@ -39,17 +34,6 @@ log = logging.getLogger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499           # nobody reads it but the access log
 TEXT_THREADS = 4
-
-ROUTES = [
-    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-    Route("/v1/completions", completions, methods=["POST"]),
-    Route("/v1/models", list_models),
-    Route("/v1/models/{model:path}", retrieve_model),
-    Route("/health", health),
-    Route("/metrics", metrics),
-    Route("/version", version),
-]
-
 
 class Ingress:
     """Any replica serves any request: it holds nothing but a tokenizer and what it last heard of the engines."""
@@ -72,10 +56,14 @@ class Ingress:
 def build_asgi(config: AppConfig, replicas: Replicas, gate: DrainGate | None = None) -> Starlette:
     """The HTTP side of one application, over `replicas`."""
     return Starlette(
-        routes=ROUTES,
+        routes=[
+            Route(operation.path.replace("{model}", "{model:path}"), operation.handler, methods=[operation.method])
+            for operation in OPERATIONS
+        ],
         middleware=[
             Middleware(AccessLog),
             Middleware(PassGate, gate=gate or DrainGate()),
+            Middleware(JsonOnly),
             Middleware(LimitBody, max_body_bytes=config.max_body_bytes),
         ],
         exception_handlers={
@@ -90,9 +78,9 @@ def build_asgi(config: AppConfig, replicas: Replicas, gate: DrainGate | None = N
 @asynccontextmanager
 async def _lifespan(config: AppConfig, replicas: Replicas, app: Starlette) -> AsyncIterator[None]:
     resolved = await asyncio.to_thread(resolve_model, config.model)
-    load = partial(load_tokenizer, resolved.path, trust_remote_code=config.trust_remote_code)
-    tokenizer = await asyncio.to_thread(load)
+    tokenizer = await asyncio.to_thread(_tokenizer, config, resolved)
     fleet = Fleet(replicas)
+    app.state.operations = OPERATIONS
     with ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text") as pool:
         app.state.service = Service(
             model=config.served_model_name or resolved.name,
@@ -102,10 +90,19 @@ async def _lifespan(config: AppConfig, replicas: Replicas, app: Starlette) -> As
             fleet=fleet,
             pool=pool,
             request_timeout_s=config.request_timeout_s,
+            keep_alive_s=config.keep_alive_s,
+            limits=config.limits,
         )
         polling = asyncio.create_task(fleet.poll_forever())
         yield
         polling.cancel()
+
+
+def _tokenizer(config: AppConfig, resolved: ResolvedModel) -> Tokenizer:
+    tokenizer = load_tokenizer(resolved.path, trust_remote_code=config.trust_remote_code)
+    if config.chat_template is not None:
+        tokenizer.use_chat_template(read_chat_template(config.chat_template))
+    return tokenizer
 
 
 async def _answer_error(http: Request, error: Exception) -> JSONResponse:

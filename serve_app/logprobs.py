@@ -31,6 +31,26 @@ def _chat_token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> d
     return {"token": raw.decode("utf-8", "replace"), "logprob": _finite(logprob), "bytes": list(raw)}
 
 
+def prompt_logprobs(
+    entries: Sequence[TokenLogprobs], tokenizer: Tokenizer
+) -> list[dict[str, dict[str, Any]] | None]:
+    """vLLM's shape: for each token of the prompt an object of token ids, its own first; null for the first token."""
+    return [None if entry.logprob is None else _prompt_token(entry, tokenizer) for entry in entries]
+
+
+def _prompt_token(entry: TokenLogprobs, tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
+    own = (entry.token_id, entry.logprob, entry.rank)
+    ranked = [(token_id, logprob, rank) for rank, (token_id, logprob) in enumerate(entry.top, 1)]
+    return {
+        str(token_id): {
+            "logprob": _finite(logprob),
+            "rank": rank,
+            "decoded_token": tokenizer.token_bytes(token_id).decode("utf-8", "replace"),
+        }
+        for token_id, logprob, rank in dict.fromkeys([own, *ranked])
+    }
+
+
 class CompletionLogprobs:
     """The parallel lists of a completion choice, piece by piece: offsets go on from one piece to the next."""
 

@@ -28,6 +28,22 @@ class StripHeaders:
         await self.app(scope, receive, send)
 
 
+@dataclass(frozen=True, slots=True)
+class JsonOnly:
+    """Answers 415 to a body that says it is no JSON. One that does not say is taken at its word."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            declared = next((value for name, value in scope["headers"] if name.lower() == b"content-type"), b"")
+            media_type = declared.split(b";")[0].strip().lower().decode("latin-1")
+            if media_type and media_type != "application/json":
+                message = f"the content type is {media_type}; send application/json"
+                return await _refuse(ApiError(415, message, code="unsupported_media_type"), send)
+        await self.app(scope, receive, send)
+
+
 class BodyTooLarge(Exception):
     """Raised out of `receive` when the body passes the cap."""
 
@@ -44,7 +60,7 @@ class LimitBody:
             return await self.app(scope, receive, send)
         declared = next((value for name, value in scope["headers"] if name.lower() == b"content-length"), b"0")
         if declared.isdigit() and int(declared) > self.max_body_bytes:
-            return await self._refuse(send)
+            return await _refuse(self._too_large, send)
         num_bytes = 0
 
         async def receive_counted() -> Message:
@@ -58,14 +74,11 @@ class LimitBody:
         try:
             await self.app(scope, receive_counted, send)
         except BodyTooLarge:
-            await self._refuse(send)
+            await _refuse(self._too_large, send)
 
-    async def _refuse(self, send: Send) -> None:
-        error = ApiError(413, f"the body is larger than {self.max_body_bytes} bytes", code="body_too_large")
-        body = json.dumps(error.body()).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": error.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    @property
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body is larger than {self.max_body_bytes} bytes", code="body_too_large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +106,10 @@ class AccessLog:
             raise
         finally:
             log.info("%s %s %d %.3f s", scope["method"], scope["path"], status, time.monotonic() - begun_s)
+
+
+async def _refuse(error: ApiError, send: Send) -> None:
+    body = json.dumps(error.body()).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

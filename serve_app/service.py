@@ -14,6 +14,7 @@ from starlette.requests import Request
 from engine.api import ContextTooLong, GenerationRequest, SamplingParams, Tokenizer
 from serve_app.errors import ApiError
 from serve_app.fleet import Fleet
+from serve_app.limits import RequestLimits
 from serve_app.replicas import Replicas
 
 Result = TypeVar("Result")
@@ -30,6 +31,8 @@ class Service:
     fleet: Fleet
     pool: Executor                                    # for templates and tokenisers, which take their time
     request_timeout_s: float
+    keep_alive_s: float                               # a stream is never silent for longer
+    limits: RequestLimits
 
     async def in_pool(self, work: Callable[..., Result], *args: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *args)

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from serve_app.disconnect import disconnected
 from serve_app.errors import answer_for, to_api_error
@@ -15,6 +16,7 @@ from serve_app.errors import answer_for, to_api_error
 log = logging.getLogger(__name__)
 
 DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -31,28 +33,47 @@ def event(chunk: Chunk) -> bytes:
 class EventStream:
     """A 200 that sends `chunks` as they come. It closes them whatever happens, a client that leaves included.
 
+    While nothing comes, a comment every `keep_alive_s` keeps the connection from looking dead to those between.
     An error while streaming becomes one event with the OpenAI error object, after which the stream ends without
     [DONE]: a cut answer never looks complete.
     """
 
-    def __init__(self, chunks: AsyncGenerator[Chunk, None]) -> None:
+    def __init__(self, chunks: AsyncGenerator[Chunk, None], keep_alive_s: float) -> None:
         self._chunks = chunks
+        self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self._send(send))
+        sent_s = time.monotonic()                    # when something was sent last
+
+        async def send_noted(message: Message) -> None:
+            nonlocal sent_s
+            await send(message)
+            sent_s = time.monotonic()
+
+        async def keep_alive() -> None:
+            """Beside the chunks rather than between them: no chunk waits for a timer to be set."""
+            while True:
+                silent_s = time.monotonic() - sent_s
+                if silent_s < self._keep_alive_s:
+                    await asyncio.sleep(self._keep_alive_s - silent_s)
+                else:
+                    await send_noted({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+
+        await send_noted({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        sending = asyncio.create_task(self._send(send_noted))
+        keeping = asyncio.create_task(keep_alive())
         leaving = asyncio.create_task(disconnected(receive))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
         finally:
-            for task in (sending, leaving):
+            for task in (sending, keeping, leaving):
                 task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await asyncio.gather(sending, keeping, leaving, return_exceptions=True)
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
-            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             last = DONE
             try:
                 async for chunk in chunks:
@@ -62,3 +83,4 @@ class EventStream:
                     log.exception("a stream failed")
                 last = event(answer_for(error).body())
             await send({"type": "http.response.body", "body": last, "more_body": False})
+

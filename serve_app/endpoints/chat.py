@@ -1,7 +1,7 @@
 """POST /v1/chat/completions."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -9,23 +9,36 @@ from starlette.types import ASGIApp
 from engine.api import RequestOutput, Tokenizer
 from serve_app.errors import bad_request
 from serve_app.generation import respond
-from serve_app.logprobs import chat_logprobs, visible
+from serve_app.logprobs import chat_logprobs, prompt_logprobs, visible
 from serve_app.schemas.chat import ChatRequest, Message
 from serve_app.schemas.usage import usage
 from serve_app.service import Identity, Service, check_context, service_of
 from serve_app.sse import Chunk
 
 
+class Conversation(Protocol):
+    """What a chat template is given; of the bodies of several endpoints."""
+
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: dict[str, Any]
+
+    @property
+    def messages(self) -> Sequence[Message] | None: ...
+
+
 async def chat_completions(http: Request) -> ASGIApp:
     service = service_of(http)
-    body = ChatRequest.parse(await http.body())
+    body = ChatRequest.parse(await http.body(), service.limits)
     service.check_model(body.model)
     stats = await service.fleet.ready()
-    prompt = await service.in_pool(_encoded, service.tokenizer, body.messages)
+    prompt, bad_words = await service.in_pool(_encoded, service.tokenizer, body)
     identity = Identity.new("chatcmpl", service.model)
     max_tokens = body.max_tokens_within(stats.max_model_len - len(prompt))
     check_context(len(prompt), max_tokens, stats.max_model_len, prompt_param="messages")
-    sampling = body.sampling(max_tokens, logprobs=body.num_logprobs)
+    sampling = body.sampling(
+        max_tokens, logprobs=body.num_logprobs, prompt_logprobs=body.prompt_logprobs, bad_words=bad_words
+    )
     return await respond(
         http,
         service.replicas,
@@ -33,14 +46,26 @@ async def chat_completions(http: Request) -> ASGIApp:
         _ChatAnswer(service, body, identity),
         stream=body.stream,
         timeout_s=service.request_timeout_s,
+        keep_alive_s=service.keep_alive_s,
     )
 
 
-def _encoded(tokenizer: Tokenizer, messages: list[Message]) -> tuple[int, ...]:
+def _encoded(tokenizer: Tokenizer, body: ChatRequest) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """The prompt, and the bad words."""
+    token_ids = tokenizer.encode(rendered(tokenizer, body), add_special_tokens=False)
+    return body.truncated(token_ids), body.bad_word_ids(tokenizer)
+
+
+def rendered(tokenizer: Tokenizer, body: Conversation) -> str:
+    """The conversation as one text, its special tokens included."""
     if tokenizer.chat_template is None:
         raise bad_request("the model has no chat template: send the whole prompt to /v1/completions", "messages")
-    text = tokenizer.chat_template.render([message.for_template() for message in messages])
-    return tuple(tokenizer.encode(text, add_special_tokens=False))
+    return tokenizer.chat_template.render(
+        [message.for_template() for message in body.messages or ()],
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        chat_template_kwargs=body.chat_template_kwargs,
+    )
 
 
 class _ChatAnswer:
@@ -66,7 +91,10 @@ class _ChatAnswer:
             yield self._envelope("chat.completion.chunk", [], latest)
 
     def whole(self, choices: list[RequestOutput]) -> dict[str, Any]:
-        return self._envelope("chat.completion", [self._choice(*item) for item in enumerate(choices)], choices)
+        answer = self._envelope("chat.completion", [self._choice(*item) for item in enumerate(choices)], choices)
+        if self._body.prompt_logprobs is not None:
+            answer["prompt_logprobs"] = prompt_logprobs(choices[0].prompt_logprobs or (), self._tokenizer)
+        return answer
 
     def _choice(self, index: int, output: RequestOutput) -> dict[str, Any]:
         return {

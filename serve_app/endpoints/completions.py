@@ -8,8 +8,8 @@ from starlette.types import ASGIApp
 
 from engine.api import RequestOutput, Tokenizer
 from serve_app.generation import respond
-from serve_app.logprobs import CompletionLogprobs, visible
-from serve_app.schemas.completions import CompletionRequest, Prompt
+from serve_app.logprobs import CompletionLogprobs, prompt_logprobs, visible
+from serve_app.schemas.completions import CompletionRequest
 from serve_app.schemas.usage import usage
 from serve_app.service import Identity, Service, check_context, service_of
 from serve_app.sse import Chunk
@@ -17,35 +17,47 @@ from serve_app.sse import Chunk
 
 async def completions(http: Request) -> ASGIApp:
     service = service_of(http)
-    body = CompletionRequest.parse(await http.body())
+    body = CompletionRequest.parse(await http.body(), service.limits)
     service.check_model(body.model)
     stats = await service.fleet.ready()
-    prompts = await service.in_pool(_encoded, service.tokenizer, body.prompt)
+    prompts, bad_words = await service.in_pool(_encoded, service.tokenizer, body)
     longest = max(map(len, prompts))
     check_context(longest, body.max_tokens, stats.max_model_len, prompt_param="prompt")
     identity = Identity.new("cmpl", service.model)
     sampling = body.sampling(
-        body.max_tokens, logprobs=body.logprobs, prompt_logprobs=body.logprobs if body.echo else None
+        body.max_tokens, logprobs=body.num_logprobs, prompt_logprobs=body.num_prompt_logprobs, bad_words=bad_words
     )
     return await respond(
         http,
         service.replicas,
-        identity.requests(prompts, body.n, sampling, priority=body.priority, tenant=body.user),
-        _CompletionAnswer(service, body, identity),
+        identity.requests(prompts, body.num_candidates, sampling, priority=body.priority, tenant=body.user),
+        _CompletionAnswer(service, body, identity, prompts),
         stream=body.stream,
         timeout_s=service.request_timeout_s,
+        keep_alive_s=service.keep_alive_s,
     )
 
 
-def _encoded(tokenizer: Tokenizer, prompts: list[Prompt]) -> list[tuple[int, ...]]:
-    return [tuple(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt) for prompt in prompts]
+def _encoded(
+    tokenizer: Tokenizer, body: CompletionRequest
+) -> tuple[list[tuple[int, ...]], tuple[tuple[int, ...], ...]]:
+    """The prompts, and the bad words."""
+    prompts = [tokenizer.encode(prompt) if isinstance(prompt, str) else prompt for prompt in body.prompt]
+    return [body.truncated(token_ids) for token_ids in prompts], body.bad_word_ids(tokenizer)
+
+
+def _mean_logprob(output: RequestOutput) -> float:
+    return sum(entry.logprob or 0.0 for entry in output.logprobs) / max(len(output.logprobs), 1)
 
 
 class _CompletionAnswer:
-    def __init__(self, service: Service, body: CompletionRequest, identity: Identity) -> None:
+    def __init__(
+        self, service: Service, body: CompletionRequest, identity: Identity, prompts: list[tuple[int, ...]]
+    ) -> None:
+        self._tokenizer = service.tokenizer
         self._body = body
         self._identity = identity
-        self._echoes = [_echo(service.tokenizer, prompt) for prompt in body.prompt] if body.echo else None
+        self._echoes = self._echoed(prompts) if body.echo else None
         hidden = service.tokenizer.special_token_ids if body.skip_special_tokens else frozenset()
         self._logprobs = [
             CompletionLogprobs(service.tokenizer, hidden) if body.logprobs is not None else None
@@ -63,13 +75,30 @@ class _CompletionAnswer:
             yield self._envelope([], latest)
 
     def whole(self, choices: list[RequestOutput]) -> dict[str, Any]:
-        return self._envelope([self._choice(output, index) for index, output in enumerate(choices)], choices)
+        shown = [self._choice(output, index) for index, output in enumerate(self._best(choices))]
+        return self._envelope(shown, choices)
+
+    def _best(self, candidates: list[RequestOutput]) -> list[RequestOutput]:
+        """Of the candidates for each prompt the `n` whose tokens the model finds most likely, in the mean."""
+        n, count = self._body.n, self._body.num_candidates
+        if count == n:
+            return candidates
+        prompts = [candidates[first : first + count] for first in range(0, len(candidates), count)]
+        return [best for some in prompts for best in sorted(some, key=_mean_logprob, reverse=True)[:n]]
+
+    def _echoed(self, prompts: list[tuple[int, ...]]) -> list[str]:
+        """Prompts as they were sent, unless they were cut."""
+        cut = self._body.truncate_prompt_tokens is not None
+        return [
+            prompt if isinstance(prompt, str) and not cut else self._tokenizer.decode(token_ids)
+            for prompt, token_ids in zip(self._body.prompt, prompts, strict=True)
+        ]
 
     def _choice(self, output: RequestOutput, index: int) -> dict[str, Any]:
         text, entries = output.text, visible(output)
         if self._echoes is not None and index not in self._begun:
             text = self._echoes[index // self._body.n] + text
-            entries = (output.prompt_logprobs or ()) + entries
+            entries = (output.prompt_logprobs or ()) + entries if self._body.logprobs is not None else ()
         self._begun.add(index)
         logprobs = self._logprobs[index]
         choice = {
@@ -78,6 +107,8 @@ class _CompletionAnswer:
             "logprobs": logprobs.piece(entries) if logprobs is not None and entries else None,
             "finish_reason": output.finish_reason,
         }
+        if self._body.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs or (), self._tokenizer)
         return choice | {"token_ids": output.token_ids} if self._body.return_token_ids else choice
 
     def _envelope(self, choices: list[dict[str, Any]], usage_of: list[RequestOutput] | None = None) -> dict[str, Any]:
@@ -89,9 +120,5 @@ class _CompletionAnswer:
             "choices": choices,
         }
         if usage_of is not None:
-            envelope["usage"] = usage(usage_of, self._body.n)
+            envelope["usage"] = usage(usage_of, self._body.num_candidates)
         return envelope
-
-
-def _echo(tokenizer: Tokenizer, prompt: Prompt) -> str:
-    return prompt if isinstance(prompt, str) else tokenizer.decode(prompt)

@@ -5,7 +5,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from serve_app.errors import bad_request
+from serve_app.errors import ApiError, bad_request
+from serve_app.json_body import parse_json
+from serve_app.limits import RequestLimits
 
 
 class RequestBody(BaseModel):
@@ -22,9 +24,14 @@ class RequestBody(BaseModel):
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {}   # field -> values that ask for nothing
 
     @classmethod
-    def parse(cls, body: bytes) -> Self:
+    def parse(cls, body: bytes, limits: RequestLimits | None = None) -> Self:
         """Raises ValidationError or ApiError."""
-        return cls.model_validate_json(body)
+        request = cls.model_validate(parse_json(body))
+        request.check_limits(limits or RequestLimits())
+        return request
+
+    def check_limits(self, limits: RequestLimits) -> None:
+        """Raises ApiError for a field that asks for more than the server gives one request."""
 
     @model_validator(mode="before")
     @classmethod
@@ -41,3 +48,8 @@ class RequestBody(BaseModel):
                 raise bad_request(f"'{key}' is not supported by this server", key, "unsupported_parameter")
             kept[key] = value
         return kept
+
+
+def beyond(field: str, limit: int, unit: str) -> ApiError:
+    """The refusal of a field that holds too much."""
+    return bad_request(f"{field}: at most {limit} {unit} in one request", field, "limit_exceeded")

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from serve_app.errors import bad_request
-from serve_app.schemas.base import RequestBody
-from serve_app.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
+from serve_app.limits import RequestLimits
+from serve_app.schemas.base import RequestBody, beyond
+from serve_app.schemas.sampling import SamplingFields
 
 
 class Message(RequestBody):
@@ -46,13 +47,23 @@ class ChatRequest(SamplingFields):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)   # the newer name; it wins
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    top_logprobs: int | None = Field(None, ge=0)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatRequest":
         if self.top_logprobs is not None and not self.logprobs:
             raise bad_request("top_logprobs is only allowed with logprobs", "top_logprobs")
         return self
+
+    def check_limits(self, limits: RequestLimits) -> None:
+        super().check_limits(limits)
+        if len(self.messages) > limits.max_messages:
+            raise beyond("messages", limits.max_messages, "messages")
+        if (self.top_logprobs or 0) > limits.max_logprobs:
+            raise beyond("top_logprobs", limits.max_logprobs, "alternatives a token")
 
     def max_tokens_within(self, num_free_tokens: int) -> int:
         """Most tokens of an answer, for which the context has `num_free_tokens`; by default all of them.

@@ -6,7 +6,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from serve_app.errors import bad_request
-from serve_app.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
+from serve_app.limits import RequestLimits
+from serve_app.schemas.base import beyond
+from serve_app.schemas.sampling import SamplingFields
 
 Prompt = str | list[int]
 
@@ -44,7 +46,7 @@ class CompletionRequest(SamplingFields):
     prompt: Annotated[list[Prompt], BeforeValidator(_as_prompts)] = Field(min_length=1)
     max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=0)
     echo: bool = False
-    logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    logprobs: int | None = Field(None, ge=0)
     best_of: int | None = Field(None, ge=1)
     return_token_ids: bool = False                   # choices have `token_ids`, their new tokens: vLLM's extension
 
@@ -54,7 +56,31 @@ class CompletionRequest(SamplingFields):
             raise bad_request("max_tokens: must be at least 1 unless echo is set", "max_tokens")
         if self.best_of not in (None, 1) and self.stream:
             raise bad_request("best_of is not allowed with stream", "best_of")
-        if self.best_of not in (None, self.n):
-            message = "'best_of' other than n is not supported by this server"
-            raise bad_request(message, "best_of", "unsupported_parameter")
+        if self.best_of is not None and self.best_of < self.n:
+            raise bad_request(f"best_of: must not be less than n, which is {self.n}", "best_of")
         return self
+
+    def check_limits(self, limits: RequestLimits) -> None:
+        super().check_limits(limits)
+        if self.num_candidates > limits.max_choices:
+            raise beyond("best_of", limits.max_choices, "candidates")
+        if len(self.prompt) > limits.max_prompts:
+            raise beyond("prompt", limits.max_prompts, "prompts")
+        if (self.logprobs or 0) > limits.max_logprobs:
+            raise beyond("logprobs", limits.max_logprobs, "alternatives a token")
+
+    @property
+    def num_candidates(self) -> int:
+        """Choices generated for each prompt, of which `n` are returned."""
+        return self.best_of or self.n
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """What is echoed has log probabilities too."""
+        asked = [count for count in (self.prompt_logprobs, self.logprobs if self.echo else None) if count is not None]
+        return max(asked, default=None)
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Those that the engine is asked for: to choose among candidates it takes those of their own tokens."""
+        return 0 if self.logprobs is None and self.num_candidates > self.n else self.logprobs

@@ -1,17 +1,16 @@
 """The sampling and streaming fields that completions and chat completions share."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from engine.api import SamplingParams
+from engine.api import SamplingParams, Tokenizer
 from serve_app.errors import bad_request
-from serve_app.schemas.base import RequestBody
+from serve_app.limits import RequestLimits
+from serve_app.schemas.base import RequestBody, beyond
 
-MAX_CHOICES = 128
-MAX_STOPS = 16
-MAX_TOP_LOGPROBS = 20
 SEED_BITS = 63
 MAX_USER_LENGTH = 256
 
@@ -36,24 +35,52 @@ class SamplingFields(RequestBody):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: int = Field(1, ge=1, le=MAX_CHOICES)
+    n: int = Field(1, ge=1)
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=-1, lt=2**31)            # 0 and -1: off
     min_p: float = Field(0.0, ge=0, le=1)
+    typical_p: float = Field(1.0, gt=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field(default_factory=dict)
     seed: int | None = Field(None, ge=-(2**SEED_BITS), lt=2**SEED_BITS)
     min_tokens: int = Field(0, ge=0)
-    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(default_factory=list, max_length=MAX_STOPS)
+    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(default_factory=list)
     stop_token_ids: list[TokenId] = Field(default_factory=list)
+    bad_words: list[StopString] = Field(default_factory=list)
+    allowed_token_ids: list[TokenId] | None = Field(None, min_length=1)
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = Field(None, ge=1)    # keeps the prompt's last tokens
+    prompt_logprobs: int | None = Field(None, ge=0)           # alternatives beside each token of the prompt
     priority: int = Field(0, ge=-(2**31), lt=2**31)   # lower first, where the scheduling policy minds it
     user: Annotated[str, Field(max_length=MAX_USER_LENGTH)] | None = None    # the tenant of policy `fair`
+
+    def check_limits(self, limits: RequestLimits) -> None:
+        if self.n > limits.max_choices:
+            raise beyond("n", limits.max_choices, "choices")
+        if len(self.stop) > limits.max_stops:
+            raise beyond("stop", limits.max_stops, "stop strings")
+        if len(self.stop_token_ids) > limits.max_stops:
+            raise beyond("stop_token_ids", limits.max_stops, "stop token ids")
+        if len(self.bad_words) > limits.max_bad_words:
+            raise beyond("bad_words", limits.max_bad_words, "bad words")
+        if len(self.logit_bias) > limits.max_logit_bias:
+            raise beyond("logit_bias", limits.max_logit_bias, "entries")
+        for field, texts in (("stop", self.stop), ("bad_words", self.bad_words)):
+            if max(map(len, texts), default=0) > limits.max_stop_length:
+                raise bad_request(f"{field}: a text is longer than {limits.max_stop_length} characters", field)
+        if (self.prompt_logprobs or 0) > limits.max_logprobs:
+            raise beyond("prompt_logprobs", limits.max_logprobs, "alternatives a token")
+
+    @model_validator(mode="after")
+    def _check_combinations_with_stream(self) -> "SamplingFields":
+        if self.prompt_logprobs is not None and self.stream:
+            raise bad_request("prompt_logprobs is not allowed with stream", "prompt_logprobs")
+        return self
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "SamplingFields":
@@ -65,9 +92,20 @@ class SamplingFields(RequestBody):
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
+    def truncated(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """The prompt, or its end if the client wants no more of it."""
+        return tuple(token_ids if self.truncate_prompt_tokens is None else token_ids[-self.truncate_prompt_tokens :])
+
+    def bad_word_ids(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+        """Each bad word in the tokens that begin a text and in those that go on with one, behind a space."""
+        spelled = (text for word in self.bad_words for text in (word.lstrip(), " " + word.lstrip()))
+        ids = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in spelled)
+        return tuple(dict.fromkeys(word for word in ids if word))
+
     def sampling(
-        self, max_tokens: int, *, logprobs: int | None = None, prompt_logprobs: int | None = None
-    ) -> SamplingParams:
+        self, max_tokens: int, *, logprobs: int | None = None, prompt_logprobs: int | None = None,
+        bad_words: tuple[tuple[int, ...], ...] = (),
+    ) -> SamplingParams:  # fmt: skip
         """The engine's value. A seed is drawn here where the client gave none, and travels with the request."""
         if self.min_tokens > max_tokens:
             raise bad_request(f"min_tokens is {self.min_tokens}, more than max_tokens {max_tokens}", "min_tokens")
@@ -77,10 +115,13 @@ class SamplingFields(RequestBody):
             top_k=max(self.top_k, 0),
             top_p=self.top_p,
             min_p=self.min_p,
+            typical_p=self.typical_p,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
             logit_bias=self._logit_bias(),
+            allowed_token_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
+            bad_words=bad_words,
             seed=secrets.randbits(SEED_BITS) if self.seed is None else self.seed,
             min_tokens=self.min_tokens,
             stop=tuple(self.stop),

@@ -52,7 +52,8 @@ async def serving(engine: FakeEngine, model: Path, **config: Any) -> AsyncIterat
 
 
 def events(body: str) -> list[Any]:
-    """The chunks of an event stream, "[DONE]" as a string."""
+    """The chunks of an event stream, "[DONE]" as a string; comments left out."""
     assert body.endswith("\n\n")
-    payloads = [event.removeprefix("data: ") for event in body.removesuffix("\n\n").split("\n\n")]
+    pieces = [piece for piece in body.removesuffix("\n\n").split("\n\n") if not piece.startswith(":")]
+    payloads = [piece.removeprefix("data: ") for piece in pieces]
     return [payload if payload == "[DONE]" else json.loads(payload) for payload in payloads]

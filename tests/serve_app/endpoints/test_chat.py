@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.api import ConfigError
 from tests.serve_app.fake_engine import MAX_MODEL_LEN, FakeEngine, script
 from tests.serve_app.harness import events, serving
 
@@ -149,3 +150,46 @@ async def test_sdk_nulls_mean_omitted(tiny_model: Path) -> None:
         assert (await client.post(PATH, json={"messages": USER})).status_code == 200
     with_nulls, without = (replace(request.sampling, seed=0) for request in engine.requests)
     assert with_nulls == without
+
+
+async def test_the_last_message_is_continued_if_asked_for(tiny_model: Path) -> None:
+    engine = FakeEngine()
+    messages = [*USER, {"role": "assistant", "content": "Well"}]
+    async with serving(engine, tiny_model) as client:
+        fields = {"continue_final_message": True, "add_generation_prompt": False}
+        response = await client.post("/v1/chat/completions", json={"messages": messages} | fields)
+        both = await client.post("/v1/chat/completions", json={"messages": messages, "continue_final_message": True})
+    assert response.status_code == 200
+    assert bytes(engine.requests[0].prompt_token_ids[-4:]) == b"Well"
+    assert (both.status_code, both.json()["error"]["param"]) == (400, "continue_final_message")
+
+
+async def test_the_template_may_be_the_servers_and_take_arguments(tiny_model: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ mood }}: {{ messages[0].content }}{% if add_generation_prompt %} ->{% endif %}")
+    engine = FakeEngine()
+    async with serving(engine, tiny_model, chat_template=str(template)) as client:
+        for fields in ({"chat_template_kwargs": {"mood": "calm"}}, {"add_generation_prompt": False}):
+            await client.post("/v1/chat/completions", json={"messages": USER} | fields)
+        reserved = await client.post(
+            "/v1/chat/completions", json={"messages": USER, "chat_template_kwargs": {"messages": []}}
+        )
+    assert [bytes(request.prompt_token_ids) for request in engine.requests] == [b"calm: hi ->", b": hi"]
+    assert (reserved.status_code, reserved.json()["error"]["param"]) == (400, "chat_template_kwargs")
+
+
+@pytest.mark.parametrize("source", [None, "{% if %}"], ids=["missing", "malformed"])
+async def test_a_template_that_is_none_stops_the_start(tiny_model: Path, tmp_path: Path, source: str | None) -> None:
+    template = tmp_path / "template.jinja"
+    if source is not None:
+        template.write_text(source)
+    with pytest.raises(ConfigError, match="chat_template: "):
+        async with serving(FakeEngine(), tiny_model, chat_template=str(template)):
+            pass
+
+
+async def test_prompt_logprobs_are_told_beside_the_choices(tiny_model: Path) -> None:
+    async with serving(FakeEngine(), tiny_model) as client:
+        answer = (await client.post("/v1/chat/completions", json={"messages": USER, "prompt_logprobs": 0})).json()
+    assert answer["prompt_logprobs"][0] is None
+    assert len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"]

@@ -1,8 +1,10 @@
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.api import GenerationRequest, InvalidRequest, QueueFull
+from engine.api import GenerationRequest, InvalidRequest, QueueFull, RequestOutput
 from tests.serve_app.fake_engine import MAX_MODEL_LEN, FakeEngine, Step, script
 from tests.serve_app.harness import events, serving
 
@@ -165,3 +167,87 @@ async def test_what_exceeds_the_context_is_refused_with_the_numbers(
         assert (error["code"], error["param"]) == ("context_length_exceeded", param)
         for number in (num_prompt_tokens, max_tokens, MAX_MODEL_LEN):
             assert f" {number}" in error["message"]
+
+
+async def test_best_of_returns_the_choices_that_the_model_finds_most_likely(tiny_model: Path) -> None:
+    class Ranked(FakeEngine):
+        async def _answer(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
+            async for output in super()._answer(request):
+                scored = tuple(replace(entry, logprob=-float(request.choice != 2)) for entry in output.logprobs)
+                yield replace(output, logprobs=scored, text=f"{request.choice}" if output.text else "")
+
+    async with serving(Ranked(script("a")), tiny_model) as client:
+        answer = (await client.post("/v1/completions", json={"prompt": ["x", "y"], "best_of": 4, "n": 2})).json()
+    assert [choice["text"] for choice in answer["choices"]] == ["2", "0", "2", "0"]
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert answer["choices"][0]["logprobs"] is None
+    assert answer["usage"]["completion_tokens"] == 2 * 4 * 2       # all candidates count, and EOS
+    assert answer["usage"]["prompt_tokens"] == 2
+
+
+async def test_a_prompt_is_cut_at_its_beginning_and_echoed_as_it_was_used(tiny_model: Path) -> None:
+    engine = FakeEngine()
+    async with serving(engine, tiny_model) as client:
+        body = {"prompt": "abcdef", "truncate_prompt_tokens": 2, "echo": True}
+        answer = (await client.post("/v1/completions", json=body)).json()
+    assert engine.requests[0].prompt_token_ids == (101, 102)
+    assert answer["choices"][0]["text"] == "efHello"
+
+
+async def test_prompt_logprobs_have_the_shape_of_vllm(tiny_model: Path) -> None:
+    async with serving(FakeEngine(), tiny_model) as client:
+        answer = (await client.post("/v1/completions", json={"prompt": "ab", "prompt_logprobs": 0})).json()
+    second = {"98": {"logprob": -0.25, "rank": 1, "decoded_token": "b"}}
+    assert answer["choices"][0]["prompt_logprobs"] == [None, second]
+    assert answer["choices"][0]["logprobs"] is None
+
+
+async def test_sampling_fields_reach_the_engine(tiny_model: Path) -> None:
+    engine = FakeEngine()
+    fields = {"typical_p": 0.9, "allowed_token_ids": [7, 9], "bad_words": ["no"], "priority": -3, "user": "me", "n": 2}
+    async with serving(engine, tiny_model) as client:
+        await client.post("/v1/completions", json={"prompt": "x", **fields})
+    first, second = sorted(engine.requests, key=lambda request: request.choice)
+    assert (first.priority, first.tenant, first.first_choice_id) == (-3, "me", None)
+    assert second.first_choice_id == first.request_id
+    sampling = first.sampling
+    assert (sampling.typical_p, sampling.allowed_token_ids) == (0.9, (7, 9))
+    assert sampling.bad_words == ((110, 111), (32, 110, 111))
+
+
+async def test_a_stream_that_has_nothing_to_say_yet_is_kept_alive(tiny_model: Path) -> None:
+    async with serving(FakeEngine(pause_s=0.05), tiny_model, keep_alive_s=0.01) as client:
+        text = (await client.post("/v1/completions", json={"prompt": "x", "stream": True})).text
+    assert text.startswith(": keep-alive\n\n")
+    *chunks, done = events(text)
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "Hello"
+    assert done == "[DONE]"
+
+
+async def test_a_refusal_is_a_status_even_if_streams_begin_early(tiny_model: Path) -> None:
+    async with serving(FakeEngine(), tiny_model, keep_alive_s=0.001) as client:
+        body = {"prompt": "x", "max_tokens": MAX_MODEL_LEN, "stream": True}
+        assert (await client.post("/v1/completions", json=body)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [("application/json", 200), ("application/json; charset=utf-8", 200), ("APPLICATION/JSON", 200),
+     ("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("multipart/form-data; boundary=x", 415)],
+)  # fmt: skip
+async def test_bodies_must_not_claim_to_be_something_else(tiny_model: Path, content_type: str, status: int) -> None:
+    async with serving(FakeEngine(), tiny_model) as client:
+        headers = {"content-type": content_type}
+        response = await client.post("/v1/completions", content=b'{"prompt":"x"}', headers=headers)
+    assert response.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("limits", "fields", "param"),
+    [({"max_choices": 2}, {"n": 3}, "n"), ({"max_prompts": 1}, {"prompt": ["a", "b"]}, "prompt"),
+     ({"max_stops": 1}, {"stop": ["a", "b"]}, "stop"), ({"max_logprobs": 3}, {"logprobs": 4}, "logprobs")],
+)  # fmt: skip
+async def test_limits_are_those_of_the_configuration(tiny_model: Path, limits: dict, fields: dict, param: str) -> None:
+    async with serving(FakeEngine(), tiny_model, limits=limits) as client:
+        response = await client.post("/v1/completions", json={"prompt": "x"} | fields)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
