@@ -8,7 +8,7 @@ What a model does differently is in its ModelSpec and decides which objects the 
 done with them here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,32 +16,13 @@ from torch import Tensor
 from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.inputs import BatchInputs
 from engine.model.layers.attention import Attention, Rotation
+from engine.model.layers.branch import BranchNorms, normed
 from engine.model.layers.embedding import Embedding
 from engine.model.layers.head import Head
 from engine.model.layers.mlp import MLP
 from engine.model.layers.norm import Norm
 from engine.model.layers.rope import Rotary
 from engine.model.spec import ModelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class BranchNorms:
-    """The norms around one branch of a layer; see NormPlacement."""
-
-    before: Norm | None = None
-    on_output: Norm | None = None      # of the branch, before it joins the residual stream
-    after: Norm | None = None          # of the residual stream, once the branch has joined it
-
-    def run(
-        self, branch: Callable[[Tensor], Tensor], residual: Tensor, pending: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The residual stream after `branch`, and what is still to be added to it: the next norm adds as it reads."""
-        output = branch(_normed(self.before, residual, pending))
-        if self.on_output is not None:
-            output = self.on_output(output)
-        if self.after is not None:
-            return self.after.add(output, residual), None
-        return residual, output
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +70,8 @@ class Decoder:
 
             residual, pending = layer.attention_norms.run(attend, residual, pending)
             residual, pending = layer.mlp_norms.run(layer.mlp, residual, pending)
-        return _normed(self._final_norm, residual, pending)
+        return normed(self._final_norm, residual, pending)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, num_valid_tokens] for rows of `forward`'s result."""
         return self._head(hidden)
-
-
-def _normed(norm: Norm | None, residual: Tensor, pending: Tensor | None) -> Tensor:
-    """The normed residual stream, `pending` added to it (in place) first."""
-    if norm is None:
-        return residual if pending is None else residual.add_(pending)
-    return norm(residual) if pending is None else norm.add(pending, residual)

@@ -15,9 +15,11 @@ from engine.model.families import FAMILIES, family_of
 from engine.model.hub import ResolvedModel
 from engine.model.names import WeightNames
 from engine.model.random_weights import RandomSource, shape_config
+from engine.model.sentence import SentenceSpec, read_sentence_spec
 from engine.model.spec import ModelSpec
 from engine.model.weights.safetensors import SafetensorsSource
 from engine.model.weights.source import TensorSource
+from engine.model.weights.split import SplitSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class ModelDescription:
     generation_config: Any            # transformers GenerationConfig, or None
     names: WeightNames
     source: TensorSource
+    sentence: SentenceSpec | None = None   # of an encoder that gives vectors; None: a decoder or a cross-encoder
 
     def eos_token_ids(self, of_tokenizer: Collection[int] = ()) -> frozenset[int]:
         return eos_token_ids(self.hf_config, self.generation_config, of_tokenizer)
@@ -39,6 +42,7 @@ class ModelDescription:
 def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -> ModelDescription:
     """Reads configs and file headers. Raises ConfigError if this model cannot be served as configured."""
     source: TensorSource
+    sentence: SentenceSpec | None = None
     if resolved.kind == "gguf":
         from engine.model.families.gguf import open_gguf  # needs packages that the other kinds do without
         from engine.model.weights.gguf_file import GGUFFile
@@ -50,7 +54,7 @@ def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -
         hf_config, generation_config = shape_config(str(resolved.path)), None
         family = family_of(hf_config.architectures, resolved.name)
         spec, names = family.spec(hf_config), family.names
-        used = resolve_dtypes(config.dtype, device, spec.checkpoint_dtype)
+        used = resolve_dtypes(config.dtype, device, spec.checkpoint_dtype, causal=spec.causal)
         source = RandomSource(
             spec, names, resolved.name, seed=config.seed, device=torch.device(device), dtype=used.activations
         )
@@ -59,9 +63,14 @@ def describe_model(resolved: ResolvedModel, config: EngineConfig, device: str) -
         family = family_of(hf_config.architectures, str(resolved.path))
         generation_config = _read_generation_config(resolved)
         spec, names, source = family.spec(hf_config), family.names, SafetensorsSource(resolved.path)
+        if family.splits:
+            source = SplitSource(source, family.splits)
+        if not spec.causal and spec.score_head is None:
+            sentence = read_sentence_spec(resolved.path, spec.hidden_size)
     return ModelDescription(
-        resolved, spec, resolve_dtypes(config.dtype, device, spec.checkpoint_dtype), torch.device(device),
-        _engine_context(spec, config.max_model_len), hf_config, generation_config, names, source,
+        resolved, spec, resolve_dtypes(config.dtype, device, spec.checkpoint_dtype, causal=spec.causal),
+        torch.device(device), _engine_context(spec, sentence, config.max_model_len), hf_config, generation_config,
+        names, source, sentence,
     )  # fmt: skip
 
 
@@ -74,10 +83,11 @@ def eos_token_ids(config: Any, generation_config: Any, of_tokenizer: Collection[
     return frozenset(ids)
 
 
-def _engine_context(spec: ModelSpec, max_model_len: int | None) -> int:
+def _engine_context(spec: ModelSpec, sentence: SentenceSpec | None, max_model_len: int | None) -> int:
     if max_model_len is not None and max_model_len > spec.max_model_len:
         raise ConfigError(f"max_model_len: {max_model_len} exceeds the model's context of {spec.max_model_len} tokens")
-    return max_model_len or spec.max_model_len
+    default = sentence.max_length if sentence is not None else None
+    return max_model_len or min(default or spec.max_model_len, spec.max_model_len)
 
 
 def _read_config(resolved: ResolvedModel, trust_remote_code: bool) -> Any:

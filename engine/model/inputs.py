@@ -28,3 +28,18 @@ class StepInputs:
     batch: BatchInputs
     source: "torch.Tensor"             # int64 [num_tokens]: index into the last step's samples, or -1
     logits_indices: "torch.Tensor"     # int64 [num_sampling]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTexts:
+    """Whole texts side by side, without padding; text i owns tokens [query_start_loc[i], query_start_loc[i + 1]).
+
+    Idea: EffectiveTransformer (ByteDance, 2020).
+    """
+
+    input_ids: "torch.Tensor"          # int64 [num_tokens]
+    positions: "torch.Tensor"          # int64 [num_tokens]
+    token_type_ids: "torch.Tensor"     # int64 [num_tokens]: which of two texts a token belongs to
+    lengths: "torch.Tensor"            # int64 [num_texts], none of them 0
+    query_start_loc: "torch.Tensor"    # int32 [num_texts + 1]
+    max_query_len: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "tanh"]
 
 
 class NormPlacement(StrEnum):
@@ -26,6 +26,7 @@ class NormSpec:
     eps: float
     one_plus: bool = False  # the stored weight is an offset from 1
     learned: bool = True    # False: neither weight nor bias is stored
+    bias: bool = True       # of a layer norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,25 @@ class RopeSpec:
 class LayerSpec:
     """What may differ from layer to layer."""
 
-    window: int = 0            # keys a query sees, itself included; 0: all of them
+    window: int = 0            # keys a query sees, itself included, in an encoder to either side; 0: all of them
     rope: int | None = 0       # index into ModelSpec.ropes; None: no rotation
+    attention_norm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreHead:
+    """What a cross-encoder makes of a text's hidden states: output(norm(activation(dense(pooled)))), one number."""
+
+    pooling: Literal["cls", "mean"]
+    activation: Activation
+    dense_bias: bool = True
+    norm: bool = False
+    sigmoid: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder-only language model, without its weights."""
+    """A transformer without its weights: a decoder-only language model or, where it is not causal, an encoder."""
 
     architecture: str
     vocab_size: int                 # rows of the embedding, padding rows included
@@ -96,6 +109,11 @@ class ModelSpec:
     logit_scale: float = 1.0
     logit_softcap: float = 0.0            # 0: none
     checkpoint_dtype: str | None = None   # as the config says, e.g. "bfloat16"
+
+    causal: bool = True                   # False: an encoder, whose tokens see the whole text; it has no lm_head
+    token_types: int = 0                  # rows of a token type table; 0: none
+    embedding_norm: bool = False
+    score_head: ScoreHead | None = None   # of a cross-encoder
 
     @property
     def num_layers(self) -> int:
@@ -135,22 +153,40 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     A tied head is not among them.
     """
     shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (spec.vocab_size, spec.embedding_width)}
+    if spec.token_types:
+        shapes["token_types.weight"] = (spec.token_types, spec.hidden_size)
+    if spec.embedding_norm:
+        shapes.update(_norm_shapes(spec, "embedding_norm", spec.hidden_size))
     if spec.learned_positions:
         shapes["positions.weight"] = (spec.learned_positions, spec.hidden_size)
     if spec.embedding_width != spec.hidden_size:
         shapes["project_in.weight"] = (spec.hidden_size, spec.embedding_width)
         shapes["project_out.weight"] = (spec.embedding_width, spec.hidden_size)
     for index in range(spec.num_layers):
-        for name, shape in _layer_shapes(spec):
+        for name, shape in _layer_shapes(spec, spec.layers[index]):
             shapes[f"layers.{index}.{name}"] = shape
     if spec.final_norm:
         shapes.update(_norm_shapes(spec, "final_norm", spec.hidden_size))
-    if not spec.tied_embeddings:
+    if spec.causal and not spec.tied_embeddings:
         shapes["lm_head.weight"] = (spec.vocab_size, spec.embedding_width)
+    if spec.score_head is not None:
+        shapes.update(_score_shapes(spec, spec.score_head))
     return shapes
 
 
-def _layer_shapes(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _score_shapes(spec: ModelSpec, head: ScoreHead) -> dict[str, tuple[int, ...]]:
+    hidden = spec.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "score.dense.weight": (hidden, hidden), "score.output.weight": (1, hidden), "score.output.bias": (1,),
+    }  # fmt: skip
+    if head.dense_bias:
+        shapes["score.dense.bias"] = (hidden,)
+    if head.norm:
+        shapes.update(_norm_shapes(spec, "score.norm", hidden))
+    return shapes
+
+
+def _layer_shapes(spec: ModelSpec, layer: LayerSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, inner = spec.hidden_size, spec.intermediate_size
     for name, rows, columns, bias in (
         ("attention.q", spec.query_size, hidden, spec.qkv_bias),
@@ -168,7 +204,8 @@ def _layer_shapes(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "attention.q_norm.weight", (spec.head_dim,)
         yield "attention.k_norm.weight", (spec.head_dim,)
     for branch in ("attention", "mlp"):
-        yield from _norm_shapes(spec, f"{branch}_norm", hidden).items()
+        if branch == "mlp" or layer.attention_norm:
+            yield from _norm_shapes(spec, f"{branch}_norm", hidden).items()
         if spec.norm_placement is NormPlacement.SANDWICH:
             yield from _norm_shapes(spec, f"{branch}_post_norm", hidden).items()
 
@@ -176,4 +213,5 @@ def _layer_shapes(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _norm_shapes(spec: ModelSpec, name: str, size: int) -> Mapping[str, tuple[int, ...]]:
     if not spec.norm.learned:
         return {}
-    return {f"{name}.{part}": (size,) for part in (("weight", "bias") if spec.norm.kind == "layer" else ("weight",))}
+    with_bias = spec.norm.kind == "layer" and spec.norm.bias
+    return {f"{name}.{part}": (size,) for part in (("weight", "bias") if with_bias else ("weight",))}

@@ -1,12 +1,27 @@
-"""Token embeddings, with what some families add: a scale, a projection, learned positions."""
+"""Token embeddings, with what some families add: a scale, a projection, learned positions, token types, a norm."""
+
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.inputs import BatchInputs
 from engine.model.layers.linear import Linear
+from engine.model.layers.norm import Norm
 from engine.model.spec import ModelSpec
+
+
+class Tokens(Protocol):
+    @property
+    def input_ids(self) -> Tensor: ...       # int64 [num_tokens]
+
+    @property
+    def positions(self) -> Tensor: ...       # int64 [num_tokens]
+
+
+class TypedTokens(Tokens, Protocol):
+    @property
+    def token_type_ids(self) -> Tensor: ...  # int64 [num_tokens]
 
 
 class Embedding:
@@ -28,7 +43,7 @@ class Embedding:
             self._projection.nbytes if self._projection else 0
         )
 
-    def __call__(self, batch: BatchInputs) -> Tensor:
+    def __call__(self, batch: Tokens) -> Tensor:
         """[num_tokens, hidden_size]"""
         hidden = F.embedding(batch.input_ids, self._table).to(self._dtype)
         if self._scale is not None:
@@ -38,3 +53,17 @@ class Embedding:
         if self._positions is not None:
             hidden = hidden + F.embedding(batch.positions + self._offset, self._positions).to(self._dtype)
         return hidden
+
+
+class EncoderEmbedding:
+    """An encoder's: token types say which of two texts a token belongs to."""
+
+    def __init__(self, tokens: Embedding, token_types: Tensor | None, norm: Norm | None) -> None:
+        self._tokens, self._token_types, self._norm = tokens, token_types, norm   # types: [token_types, hidden_size]
+
+    def __call__(self, batch: TypedTokens) -> Tensor:
+        """[num_tokens, hidden_size]"""
+        hidden = self._tokens(batch)
+        if self._token_types is not None:
+            hidden = hidden + F.embedding(batch.token_type_ids, self._token_types).to(hidden.dtype)
+        return hidden if self._norm is None else self._norm(hidden)

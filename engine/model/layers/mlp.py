@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -25,6 +26,7 @@ PLAIN: Mapping[Activation, Callable[[Tensor], Tensor]] = {
     "silu": _in_float64(F.silu),
     "gelu": _in_float64(F.gelu),
     "gelu_tanh": _in_float64(lambda x: F.gelu(x, approximate="tanh")),
+    "tanh": _in_float64(torch.tanh),
 }
 
 

@@ -27,7 +27,7 @@ class RMSNorm:
 
 
 class LayerNorm:
-    def __init__(self, spec: NormSpec, weight: Tensor, bias: Tensor) -> None:
+    def __init__(self, spec: NormSpec, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias, self._eps = weight, bias, spec.eps
 
     def __call__(self, x: Tensor) -> Tensor:

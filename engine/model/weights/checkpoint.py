@@ -22,15 +22,17 @@ class Checkpoint:
     """
 
     def __init__(self, spec: ModelSpec, names: WeightNames, source: TensorSource) -> None:
-        self._source = source
+        self._source, self._has_head = source, spec.causal
         spelled = {names.canonical(stored): stored for stored in source.tensors}
         self._stored = {}  # our name -> name in the file
-        for name in (*tensor_shapes(spec), _HEAD):
+        for name in (*tensor_shapes(spec), *([_HEAD] if spec.causal else [])):
             if names.stored(name) in spelled:
                 self._stored[name] = spelled[names.stored(name)]
-        if spec.tied_embeddings:
+        if spec.causal and spec.tied_embeddings:
             self._tie()
-        shapes = {**tensor_shapes(spec), _HEAD: (spec.vocab_size, spec.embedding_width)}
+        shapes = tensor_shapes(spec)
+        if spec.causal:
+            shapes[_HEAD] = (spec.vocab_size, spec.embedding_width)
         for name, shape in shapes.items():
             self._check(name, names.stored(name), shape)
         self._warn_of_unused(names)
@@ -72,7 +74,8 @@ class Checkpoint:
         used = set(self._stored.values())
         unused = [
             stored for stored in self._source.tensors
-            if stored not in used and not names.is_unused(stored) and names.canonical(stored) != names.stored(_HEAD)
+            if stored not in used and not names.is_unused(stored)
+            and not (self._has_head and names.canonical(stored) == names.stored(_HEAD))
         ]  # fmt: skip
         if unused:
             _log.warning("%d stored tensors are not used by this model, e.g. %s", len(unused), ", ".join(unused[:8]))
