@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, nearest, prepare_process
+from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, StrictModel, nearest, prepare_process
 from engine.errors import (
     ConfigError,
     ContextTooLong,
@@ -21,6 +21,7 @@ from engine.outputs import Continuation, EngineStats, Histogram, RequestOutput, 
 from engine.request import FinishReason, GenerationRequest
 from engine.sampling.params import SamplingParams
 from engine.streams import RequestStreams
+from engine.text.chat_template import check_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
@@ -46,8 +47,10 @@ __all__ = [
     "ResolvedModel",
     "SamplingParams",
     "SchedulerConfig",
+    "StrictModel",
     "TokenLogprobs",
     "Tokenizer",
+    "check_chat_template",
     "create_engine",
     "load_tokenizer",
     "nearest",

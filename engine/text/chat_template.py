@@ -85,14 +85,6 @@ class ChatTemplate:
             return False
         return any(name.name == "tools" for tree in trees for name in tree.find_all(jinja2.nodes.Name))
 
-    def check(self) -> None:
-        """Raises ConfigError if a template does not compile."""
-        for name, source in self._sources.items():
-            try:
-                self._environment.from_string(source)
-            except jinja2.TemplateSyntaxError as error:
-                raise ConfigError(f"chat_template: line {error.lineno} of '{name}': {error.message}") from None
-
     def _run(self, name: str, variables: dict[str, Any]) -> str:
         try:
             template = self._compile(name)
@@ -125,6 +117,14 @@ class ChatTemplate:
         environment.filters |= {"tojson": _tojson, "counted": _counted}
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         return environment
+
+
+def check_chat_template(source: str) -> None:
+    """Raises ConfigError if `source` does not compile."""
+    try:
+        ChatTemplate({}, {})._environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise ConfigError(f"chat_template: line {error.lineno}: {error.message}") from None
 
 
 class _Refusal(jinja2.TemplateError):

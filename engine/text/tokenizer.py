@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.errors import ConfigError, InvalidRequest
 from engine.model.shapes import SHAPES, shape_name
 from engine.text.byte_tokenizer import byte_tokenizer
-from engine.text.chat_template import ChatTemplate
+from engine.text.chat_template import ChatTemplate, check_chat_template
 from engine.text.folder_tokenizer import folder_digest, read_folder_tokenizer
 from engine.text.saved_tokenizer import SavedTokenizer, converted_once
 from engine.text.token_bytes import byte_alphabet, find_byte_rule, spelled_bytes
@@ -40,8 +40,8 @@ class Tokenizer:
 
     def use_chat_template(self, source: str) -> None:
         """Takes the place of the model's own. Raises ConfigError if it is no template."""
+        check_chat_template(source)
         self.chat_template = ChatTemplate({"default": source}, self.special_tokens)
-        self.chat_template.check()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`. Special tokens spelled out in it are recognised, and BOS is never doubled.

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine.api import ConfigError, PreflightReport, preflight
+from engine.api import ConfigError, PreflightReport, check_chat_template, preflight
+from serve_app.config import read_chat_template
 from serve_app.deploy_file import describe, read_deploy_file
 from serve_app.launcher.processes import follow_parent
 from serve_app.launcher.signals import Signals
@@ -48,6 +49,8 @@ def main(path: Path) -> None:
     try:
         deployment = read_deploy_file(path)
         _check_serve_values(dict(deployment.serve_config))
+        if deployment.app.chat_template is not None:
+            check_chat_template(read_chat_template(deployment.app.chat_template))
         answer = dataclasses.asdict(preflight(deployment.app))
         answer["model_name"] = deployment.app.served_model_name or answer["model_name"]
     except ConfigError as error:
