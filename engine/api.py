@@ -22,10 +22,21 @@ from engine.request import FinishReason, GenerationRequest
 from engine.sampling.params import SamplingParams
 from engine.streams import RequestStreams
 from engine.text.chat_template import check_chat_template
+from engine.text.parsers.answer import AnswerParser
+from engine.text.parsers.events import Arguments, CallEnd, CallStart, Content, Reasoning
+from engine.text.parsers.formats import REASONING_TAGS, TOOL_FORMATS, AnswerFormat, answer_format
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
+    "REASONING_TAGS",
+    "TOOL_FORMATS",
+    "AnswerFormat",
+    "AnswerParser",
+    "Arguments",
+    "CallEnd",
+    "CallStart",
     "ConfigError",
+    "Content",
     "ContextTooLong",
     "Continuation",
     "Engine",
@@ -40,6 +51,7 @@ __all__ = [
     "KVCacheConfig",
     "PreflightReport",
     "QueueFull",
+    "Reasoning",
     "RequestError",
     "RequestOutput",
     "RequestStreams",
@@ -50,6 +62,7 @@ __all__ = [
     "StrictModel",
     "TokenLogprobs",
     "Tokenizer",
+    "answer_format",
     "check_chat_template",
     "create_engine",
     "load_tokenizer",

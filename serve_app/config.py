@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from engine.api import ConfigError, EngineConfig
+from engine.api import REASONING_TAGS, TOOL_FORMATS, ConfigError, EngineConfig, nearest
 from serve_app.limits import RequestLimits
 
 
@@ -22,10 +22,20 @@ class AppConfig(EngineConfig):
     )
     limits: RequestLimits = RequestLimits()
     chat_template: str | None = Field(None, description="a file with a Jinja template instead of the model's own")
+    tool_parser: str = Field("auto", description="how the model writes tool calls: auto, none or a name")
+    reasoning_parser: str = Field("auto", description="how the model marks its reasoning: auto, none or a name")
     max_body_bytes: int = Field(8 * 2**20, gt=0, description="largest request body")
     request_timeout_s: float = Field(600.0, gt=0, description="a request ends with an error after this time")
     keep_alive_s: float = Field(10.0, gt=0, description="a stream that has nothing to say sends a comment this often")
     drain_timeout_s: float = Field(30.0, ge=0, description="time that running requests get to finish on shutdown")
+
+    @field_validator("tool_parser", "reasoning_parser")
+    @classmethod
+    def _check_parser(cls, name: str, info: ValidationInfo) -> str:
+        known = {"auto", "none", *(TOOL_FORMATS if info.field_name == "tool_parser" else REASONING_TAGS)}
+        if name not in known:
+            raise ValueError(f"unknown parser '{name}': {nearest(name, known)}")
+        return name
 
 
 def read_chat_template(path: str) -> str:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.api import ResolvedModel, Tokenizer, load_tokenizer, resolve_model
+from engine.api import ResolvedModel, Tokenizer, answer_format, load_tokenizer, resolve_model
 from serve_app.config import AppConfig, read_chat_template
 from serve_app.disconnect import ClientDisconnected
 from serve_app.drain_gate import DrainGate, PassGate
@@ -86,6 +86,9 @@ async def _lifespan(config: AppConfig, replicas: Replicas, app: Starlette) -> As
             model=config.served_model_name or resolved.name,
             created_s=int(time.time()),
             tokenizer=tokenizer,
+            answer_format=answer_format(
+                tokenizer, tool_parser=config.tool_parser, reasoning_parser=config.reasoning_parser
+            ),
             replicas=replicas,
             fleet=fleet,
             pool=pool,

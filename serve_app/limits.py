@@ -16,3 +16,4 @@ class RequestLimits(StrictModel):
     max_logit_bias: int = Field(1024, gt=0, description="entries of logit_bias")
     max_logprobs: int = Field(20, ge=0, description="alternatives beside each token in logprobs and prompt_logprobs")
     max_messages: int = Field(2048, gt=0, description="messages of a conversation")
+    max_tools: int = Field(128, gt=0, description="tools of a conversation")

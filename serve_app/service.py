@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from engine.api import ContextTooLong, GenerationRequest, SamplingParams, Tokenizer
+from engine.api import AnswerFormat, ContextTooLong, GenerationRequest, SamplingParams, Tokenizer
 from serve_app.errors import ApiError
 from serve_app.fleet import Fleet
 from serve_app.limits import RequestLimits
@@ -27,6 +27,7 @@ class Service:
     model: str                                        # what clients call it
     created_s: int                                    # Unix time since when it is served
     tokenizer: Tokenizer
+    answer_format: AnswerFormat
     replicas: Replicas
     fleet: Fleet
     pool: Executor                                    # for templates and tokenisers, which take their time

@@ -1,19 +1,22 @@
 """POST /v1/chat/completions."""
 
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from engine.api import RequestOutput, Tokenizer
+from engine.api import AnswerFormat, SamplingParams, Tokenizer
+from serve_app.chat_answer import ChatAnswer
+from serve_app.deltas import Deltas
 from serve_app.errors import bad_request
 from serve_app.generation import respond
-from serve_app.logprobs import chat_logprobs, prompt_logprobs, visible
 from serve_app.schemas.chat import ChatRequest, Message
-from serve_app.schemas.usage import usage
+from serve_app.schemas.tools import Tool, tools_refused
 from serve_app.service import Identity, Service, check_context, service_of
-from serve_app.sse import Chunk
 
 
 class Conversation(Protocol):
@@ -27,108 +30,91 @@ class Conversation(Protocol):
     def messages(self) -> Sequence[Message] | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A conversation, rendered and encoded."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    bad_words: tuple[tuple[int, ...], ...]
+
+
 async def chat_completions(http: Request) -> ASGIApp:
     service = service_of(http)
     body = ChatRequest.parse(await http.body(), service.limits)
     service.check_model(body.model)
+    _check_tools(service, body)
     stats = await service.fleet.ready()
-    prompt, bad_words = await service.in_pool(_encoded, service.tokenizer, body)
+    prompt = await service.in_pool(_prompt, service.tokenizer, body)
     identity = Identity.new("chatcmpl", service.model)
-    max_tokens = body.max_tokens_within(stats.max_model_len - len(prompt))
-    check_context(len(prompt), max_tokens, stats.max_model_len, prompt_param="messages")
+    max_tokens = body.max_tokens_within(stats.max_model_len - len(prompt.token_ids))
+    check_context(len(prompt.token_ids), max_tokens, stats.max_model_len, prompt_param="messages")
     sampling = body.sampling(
-        max_tokens, logprobs=body.num_logprobs, prompt_logprobs=body.prompt_logprobs, bad_words=bad_words
+        max_tokens, logprobs=body.num_logprobs, prompt_logprobs=body.prompt_logprobs, bad_words=prompt.bad_words
     )
+    sampling = _readable(sampling, service.answer_format, may_call=bool(body.offered_tools))
     return await respond(
         http,
         service.replicas,
-        identity.requests([prompt], body.n, sampling, priority=body.priority, tenant=body.user),
-        _ChatAnswer(service, body, identity),
+        identity.requests([prompt.token_ids], body.n, sampling, priority=body.priority, tenant=body.user),
+        ChatAnswer(service, body, identity, [_deltas(service, body, prompt.text) for _ in range(body.n)]),
         stream=body.stream,
         timeout_s=service.request_timeout_s,
         keep_alive_s=service.keep_alive_s,
     )
 
 
-def _encoded(tokenizer: Tokenizer, body: ChatRequest) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """The prompt, and the bad words."""
-    token_ids = tokenizer.encode(rendered(tokenizer, body), add_special_tokens=False)
-    return body.truncated(token_ids), body.bad_word_ids(tokenizer)
+def _check_tools(service: Service, body: ChatRequest) -> None:
+    if not body.offered_tools:
+        return
+    template = service.tokenizer.chat_template
+    if template is not None and not template.takes_tools:
+        raise tools_refused("the model's chat template does not take any")
+    if service.answer_format.tools is None:
+        raise tools_refused("how the model writes calls is not known; its operator may set tool_parser")
+    if body.must_call:
+        raise bad_request(
+            "tool_choice: this server takes 'none' and 'auto'", "tool_choice", "unsupported_parameter"
+        )
 
 
-def rendered(tokenizer: Tokenizer, body: Conversation) -> str:
+def _prompt(tokenizer: Tokenizer, body: ChatRequest) -> _Prompt:
+    text = rendered(tokenizer, body, body.offered_tools)
+    token_ids = tokenizer.encode(text, add_special_tokens=False)
+    return _Prompt(text, body.truncated(token_ids), body.bad_word_ids(tokenizer))
+
+
+def rendered(tokenizer: Tokenizer, body: Conversation, tools: Sequence[Tool] = ()) -> str:
     """The conversation as one text, its special tokens included."""
     if tokenizer.chat_template is None:
         raise bad_request("the model has no chat template: send the whole prompt to /v1/completions", "messages")
     return tokenizer.chat_template.render(
         [message.for_template() for message in body.messages or ()],
+        tools=[tool.for_template() for tool in tools] or None,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         chat_template_kwargs=body.chat_template_kwargs,
     )
 
 
-class _ChatAnswer:
-    def __init__(self, service: Service, body: ChatRequest, identity: Identity) -> None:
-        self._tokenizer = service.tokenizer
-        self._body = body
-        self._identity = identity
-        self._begun: set[int] = set()                 # choices whose role has been sent
+def _readable(sampling: SamplingParams, answer_format: AnswerFormat, *, may_call: bool) -> SamplingParams:
+    """`sampling` with what the parser of the answer needs in its text, and ends that belong to calls."""
+    kept = answer_format.kept_token_ids(with_tools=may_call)
+    stops = answer_format.stop_token_ids if may_call else ()
+    return replace(sampling, kept_special_token_ids=kept, stop_token_ids=sampling.stop_token_ids + stops)
 
-    def chunks(self, output: RequestOutput, index: int) -> Iterable[Chunk]:
-        """The role first, then content, then the finish reason, each in chunks of its own."""
-        if index not in self._begun:
-            self._begun.add(index)
-            yield self._chunk(index, {"role": "assistant", "content": ""})
-        logprobs = self._logprobs(output)
-        if output.text or logprobs:
-            yield self._chunk(index, {"content": output.text}, logprobs=logprobs)
-        if output.is_finished:
-            yield self._chunk(index, {}, finish_reason=output.finish_reason)
 
-    def last_chunks(self, latest: list[RequestOutput]) -> Iterable[Chunk]:
-        if self._body.include_usage:
-            yield self._envelope("chat.completion.chunk", [], latest)
+def _deltas(service: Service, body: ChatRequest, prompt: str) -> Deltas:
+    """Of one choice of the answer to `prompt`."""
+    answer_format = service.answer_format
+    parser = answer_format.parser(
+        prompt,
+        frozenset(tool.function.name for tool in body.offered_tools),
+        max_calls=None if body.parallel_tool_calls else 1,
+        is_raw=not body.skip_special_tokens,
+    )
+    return Deltas(parser, partial(_new_call_id, answer_format.call_id_length))
 
-    def whole(self, choices: list[RequestOutput]) -> dict[str, Any]:
-        answer = self._envelope("chat.completion", [self._choice(*item) for item in enumerate(choices)], choices)
-        if self._body.prompt_logprobs is not None:
-            answer["prompt_logprobs"] = prompt_logprobs(choices[0].prompt_logprobs or (), self._tokenizer)
-        return answer
 
-    def _choice(self, index: int, output: RequestOutput) -> dict[str, Any]:
-        return {
-            "index": index,
-            "message": {"role": "assistant", "content": output.text, "refusal": None},
-            "logprobs": self._logprobs(output),
-            "finish_reason": output.finish_reason,
-        }
-
-    def _chunk(
-        self,
-        index: int,
-        delta: dict[str, str],
-        *,
-        logprobs: dict[str, Any] | None = None,
-        finish_reason: str | None = None,
-    ) -> Chunk:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        return self._envelope("chat.completion.chunk", [choice])
-
-    def _logprobs(self, output: RequestOutput) -> dict[str, Any] | None:
-        entries = visible(output)
-        return chat_logprobs(entries, self._tokenizer) if entries else None
-
-    def _envelope(
-        self, kind: str, choices: list[dict[str, Any]], usage_of: list[RequestOutput] | None = None
-    ) -> dict[str, Any]:
-        envelope: dict[str, Any] = {
-            "id": self._identity.id,
-            "object": kind,
-            "created": self._identity.created_s,
-            "model": self._identity.model,
-            "choices": choices,
-        }
-        if usage_of is not None:
-            envelope["usage"] = usage(usage_of, self._body.n)
-        return envelope
+def _new_call_id(length: int | None) -> str:
+    return f"call_{uuid.uuid4().hex}" if length is None else uuid.uuid4().hex[:length]

@@ -9,16 +9,18 @@ from serve_app.errors import bad_request
 from serve_app.limits import RequestLimits
 from serve_app.schemas.base import RequestBody, beyond
 from serve_app.schemas.sampling import SamplingFields
+from serve_app.schemas.tools import ToolFields
 
 
 class Message(RequestBody):
     """One turn of the conversation. The chat template judges role and content: it knows what the model takes."""
 
-    harmless = frozenset({"refusal", "annotations", "audio", "reasoning_content"})   # of answers sent back as history
+    harmless = frozenset({"refusal", "annotations", "audio"})   # of answers sent back as history
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"function_call": ()}
 
     role: str
     content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None              # of an answer sent back; some templates show it to the model
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -27,11 +29,8 @@ class Message(RequestBody):
         return self.model_dump(exclude_none=True)
 
 
-class ChatRequest(SamplingFields):
-    harmless = SamplingFields.harmless | {"parallel_tool_calls"}
+class ChatRequest(ToolFields, SamplingFields):
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "tools": ([],),
-        "tool_choice": ("none", "auto"),
         "functions": ([],),
         "function_call": ("none", "auto"),
         "response_format": ({"type": "text"},),

@@ -66,6 +66,10 @@ class AnswerFormat:
     special_tokens: Mapping[str, int]              # of the markers, those that the detokenizer would drop
     stop_token_ids: tuple[int, ...] = ()           # of answers that may call tools
 
+    @property
+    def call_id_length(self) -> int | None:
+        return self.tools.call_id_length if self.tools else None
+
     def kept_token_ids(self, *, with_tools: bool) -> tuple[int, ...]:
         """Special tokens that have to be in the text for the parser."""
         return tuple(self.special_tokens[marker] for marker in self._kept(with_tools))

@@ -10,7 +10,7 @@ MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        (b'"tools":[{"type":"function"}]', "tools"),
+        (b'"tools":[{"type":"function"}]', "tools[0].function"),
         (b'"tool_choice":"required"', "tool_choice"),
         (b'"functions":[{}]', "functions"),
         (b'"response_format":{"type":"json_object"}', "response_format"),
