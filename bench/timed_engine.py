@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bench.calibration import TimedStep
@@ -76,7 +76,7 @@ class _PlanKeeper:
 
     def on_step(self, plan: StepPlan, sampled: Mapping[str, int], begun_s: float, ended_s: float) -> None:
         rows = step_rows(plan, self.block_size)
-        self.last = replace(rows, single_starts=tuple(rows.single_starts))    # a view would keep the plan alive
+        self.last = rows._replace(single_starts=tuple(rows.single_starts))    # a view would keep the plan alive
 
     def on_finish(self, request: Request, now_s: float) -> None:
         pass

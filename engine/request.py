@@ -58,30 +58,22 @@ class Request:
     last_token_time_s: float | None = None
     finish_reason: FinishReason | None = None
     arrival_index: int = 0                         # order of arrival at the scheduler, ties in time resolved
+    # Of `generation`, kept here because every step asks for them, of every request: a property takes 30 ns more.
+    request_id: str = field(init=False)
+    priority: int = field(init=False)
+    max_tokens: int = field(init=False)
+    num_prompt_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.token_ids:
             self.token_ids = [*self.generation.prompt_token_ids, *self.generation.resume_token_ids]
-
-    @property
-    def request_id(self) -> str:
-        return self.generation.request_id
+        self.request_id, self.priority = self.generation.request_id, self.generation.priority
+        self.max_tokens = self.generation.sampling.max_tokens
+        self.num_prompt_tokens = len(self.generation.prompt_token_ids)
 
     @property
     def sampling(self) -> SamplingParams:
         return self.generation.sampling
-
-    @property
-    def priority(self) -> int:
-        return self.generation.priority
-
-    @property
-    def max_tokens(self) -> int:
-        return self.generation.sampling.max_tokens
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        return len(self.generation.prompt_token_ids)
 
     @property
     def num_tokens(self) -> int:

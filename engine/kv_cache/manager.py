@@ -107,7 +107,9 @@ class KVCacheManager:
 
         False, and nothing has changed, when too few blocks are available.
         """
-        table = self._table(request)
+        table = self._tables.get(request.request_id) or self._table(request)
+        if num_tokens <= len(table.blocks) * self.block_size:              # nearly every decode ends here
+            return True
         num_new = self.num_blocks_for(num_tokens) - len(table.blocks) - len(prefix)
         if num_new <= 0 and not prefix:
             return True

@@ -5,7 +5,9 @@ for every token (text, stop checks, outputs, histograms) tells a simulation noth
 time. `tests/engine/simulation` holds the two side by side: equal plans at equal times, to the last token.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.kv_cache.manager import KVCacheManager
 from engine.observer import StepObserver
@@ -30,12 +32,13 @@ class _Live:
     token_times_s: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedStep:
+class SimulatedStep(NamedTuple):
+    """What one call of `step` did. A tuple, as `StepRows` is."""
+
     plan: StepPlan
     begun_s: float
     ended_s: float
-    finished: tuple[RequestRecord, ...]
+    finished: Sequence[RequestRecord]
     record: StepRecord | None                      # if asked for
 
 
@@ -100,20 +103,21 @@ class SimulatedEngine:
         if not plan.num_scheduled_tokens:
             return None
         requests = scheduler.advance(plan)
-        sampled = self._runner.execute(plan).sampled
+        sampled = self._runner.sample(plan)
         scheduler.resolve(plan, requests, sampled)
         now_s = self.clock.now_s
         ended = []
         for request_id in sampled:
             live = self._live[request_id]
-            live.token_times_s.append(now_s)
-            if len(live.token_times_s) >= live.output_len:
+            times_s = live.token_times_s
+            times_s.append(now_s)
+            if len(times_s) >= live.output_len:
                 ended.append(live)
         if self._observer is not None:
             self._observer.on_step(plan, sampled, begun_s, now_s)
         found = step_record(self._num_steps, scheduler, plan, begun_s, now_s) if record else None
         self._num_steps += 1
-        return SimulatedStep(plan, begun_s, now_s, tuple([self._finish(live, now_s) for live in ended]), found)
+        return SimulatedStep(plan, begun_s, now_s, [self._finish(live, now_s) for live in ended], found)
 
     def check_integrity(self) -> None:
         self.scheduler.check_integrity()

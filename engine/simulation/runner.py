@@ -16,10 +16,15 @@ class SimulatedRunner:
         self._clock = clock
         self._block_size = block_size
 
+    def sample(self, plan: StepPlan) -> dict[str, int]:
+        """The tokens of `plan`, after the time that they take."""
+        self._clock.advance(self._cost.step_s(step_rows(plan, self._block_size)))
+        return dict.fromkeys(plan.sampling, TOKEN_ID)
+
     def execute(self, plan: StepPlan) -> StepResult:
-        duration_s = self._cost.step_s(step_rows(plan, self._block_size))
-        self._clock.advance(duration_s)
-        return StepResult(dict.fromkeys(plan.sampling, TOKEN_ID), times_s={"forward": duration_s})
+        begun_s = self._clock.now_s
+        sampled = self.sample(plan)
+        return StepResult(sampled, times_s={"forward": self._clock.now_s - begun_s})
 
     def submit(self, plan: StepPlan) -> Done:
         return Done(self.execute(plan))
