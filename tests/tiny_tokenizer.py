@@ -18,7 +18,7 @@ CHAT_TEMPLATE = (
 
 
 def tiny_tokenizer(
-    pieces: Sequence[bytes] = (), *, chat_template: str | None = CHAT_TEMPLATE
+    pieces: Sequence[bytes] = (), *, chat_template: str | None = CHAT_TEMPLATE, special: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
     """Token ids [0, 256) are bytes; then come `pieces` and what their merges pass through; the last are special."""
     byte_characters = _byte_characters()
@@ -35,16 +35,20 @@ def tiny_tokenizer(
     pipeline = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pipeline.decoder = decoders.ByteLevel()
-    pipeline.add_special_tokens([AddedToken(token, special=True) for token in (EOS, "<|im_start|>")])
+    pipeline.add_special_tokens([AddedToken(token, special=True) for token in (EOS, "<|im_start|>", *special)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=pipeline, eos_token=EOS, clean_up_tokenization_spaces=False)
     tokenizer.chat_template = chat_template
     return tokenizer
 
 
 def write_tiny_tokenizer(
-    folder: Path, pieces: Sequence[bytes] = (), *, chat_template: str | None = CHAT_TEMPLATE
+    folder: Path,
+    pieces: Sequence[bytes] = (),
+    *,
+    chat_template: str | None = CHAT_TEMPLATE,
+    special: Sequence[str] = (),
 ) -> None:
-    tiny_tokenizer(pieces, chat_template=chat_template).save_pretrained(folder)
+    tiny_tokenizer(pieces, chat_template=chat_template, special=special).save_pretrained(folder)
 
 
 def _byte_characters() -> dict[int, str]:

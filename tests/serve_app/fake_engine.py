@@ -41,9 +41,12 @@ class FakeEngine:
     `pause_s` between tokens; `hold` stops every answer before its last token until the event is set.
     """
 
-    def __init__(self, steps: Sequence[Step] = script("Hel", "lo"), *, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, steps: Sequence[Step] = script("Hel", "lo"), *, pause_s: float = 0.0, max_model_len: int = MAX_MODEL_LEN
+    ) -> None:
         self.steps_of_answer = steps
         self.pause_s = pause_s
+        self.max_model_len = max_model_len
         self.hold: asyncio.Event | None = None
         self.requests: list[GenerationRequest] = []
         self.aborted: list[str] = []
@@ -87,7 +90,7 @@ class FakeEngine:
     def stats(self) -> EngineStats:
         return EngineStats(
             model="fake",
-            max_model_len=MAX_MODEL_LEN,
+            max_model_len=self.max_model_len,
             num_requests_running=len(self._running),
             num_finished={"abort": len(self.aborted)},
         )
@@ -103,8 +106,10 @@ class FakeEngine:
 
     def _accept(self, request: GenerationRequest) -> None:
         num_tokens = len(request.prompt_token_ids) + request.sampling.max_tokens
-        if num_tokens > MAX_MODEL_LEN:
-            raise ContextTooLong(f"{num_tokens} tokens; the model's context is {MAX_MODEL_LEN}", param="max_tokens")
+        if num_tokens > self.max_model_len:
+            raise ContextTooLong(
+                f"{num_tokens} tokens; the model's context is {self.max_model_len}", param="max_tokens"
+            )
         self.requests.append(request)
 
     async def _run(self, request: GenerationRequest) -> None:

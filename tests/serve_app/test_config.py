@@ -1,6 +1,7 @@
 from importlib import metadata
 
 import pytest
+from pydantic import ValidationError
 
 from engine.api import ConfigError
 from serve_app.config import AppConfig, refuse_foreign_kernels, serve_environment
@@ -39,3 +40,13 @@ def test_foreign_kernels_are_refused_with_the_remedy(monkeypatch):
 
 def test_no_foreign_kernels_here():
     refuse_foreign_kernels()
+
+
+@pytest.mark.parametrize("field, name, hint", [
+    ("tool_parser", "herms", "did you mean 'hermes'"),
+    ("reasoning_parser", "hermes", "known: auto, gemma4, mistral, none, think"),
+])  # fmt: skip
+def test_parsers_that_do_not_exist_are_refused_by_name(field, name, hint):
+    with pytest.raises(ValidationError, match=f"{field}(.|\n)*unknown parser '{name}': {hint}"):
+        AppConfig.model_validate({"model": "demo", field: name})
+    assert AppConfig(model="demo", tool_parser="hermes", reasoning_parser="none").tool_parser == "hermes"

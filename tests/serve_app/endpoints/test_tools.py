@@ -1,0 +1,278 @@
+"""Tools, calls and reasoning over the chat endpoint, answers scripted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from engine.api import load_tokenizer
+from tests.serve_app.fake_engine import FakeEngine, script
+from tests.serve_app.harness import events, serving
+from tests.tiny_tokenizer import write_tiny_tokenizer
+
+PATH = "/v1/chat/completions"
+USER = {"role": "user", "content": "hi"}
+TEMPLATE = (
+    "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}Answer with <tool_call>.{% endif %}"
+    "{% for message in messages %}[{{ message.role }}]{{ message.reasoning_content }}{{ message.content or '' }}"
+    "{% for call in message.tool_calls or () %}<{{ call.function.name }} {{ call.function.arguments.x }}>{% endfor %}"
+    "{% endfor %}{% if false %}</think>{% endif %}{{ opening }}"
+)
+PARAMETERS = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+F = {"type": "function", "function": {"name": "f", "description": "does f", "parameters": PARAMETERS}}
+G = {"type": "function", "function": {"name": "g"}}
+CALL = ("<tool", '_call>\n{"name"', ': "f", "arguments": {"x', '": 1}}', "\n</tool_call>")
+MALFORMED = ("<tool_call>", '{"name": "nobody"', ', "arguments": {}}', "</tool_call>")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("tools")
+    write_tiny_tokenizer(folder, chat_template=TEMPLATE)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    return folder
+
+
+def engine_of(*pieces: str) -> FakeEngine:
+    return FakeEngine(script(*pieces), max_model_len=2048)
+
+
+async def ask(model: Path, pieces: tuple[str, ...], body: dict[str, Any], **config: Any) -> tuple[Any, Any]:
+    """The whole answer, and the chunks of the streamed one."""
+    request = {"messages": [USER], "tools": [F, G]} | body
+    async with serving(engine_of(*pieces), model, **config) as client:
+        whole = await client.post(PATH, json=request)
+        streamed = await client.post(PATH, json=request | {"stream": True})
+    assert whole.status_code == streamed.status_code == 200, whole.text
+    *chunks, done = events(streamed.text)
+    assert done == "[DONE]"
+    ChatCompletion.model_validate(whole.json())
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate(chunk)
+    return whole.json(), chunks
+
+
+def folded(chunks: list[Any], index: int = 0) -> dict[str, Any]:
+    """What a client makes of the deltas of one choice."""
+    content, reasoning, calls, reasons = "", "", {}, []
+    for choice in (chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index):
+        delta = choice["delta"]
+        content += delta.get("content") or ""
+        reasoning += delta.get("reasoning_content") or ""
+        for call in delta.get("tool_calls", ()):
+            if "id" in call:
+                assert call["index"] == len(calls)
+                assert call["function"]["arguments"] == ""
+                calls[call["index"]] = {"id": call["id"], "type": call["type"], "function": dict(call["function"])}
+            else:
+                assert call["function"]["arguments"]
+                calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
+        reasons += [choice["finish_reason"]] if choice["finish_reason"] else []
+    (reason,) = reasons
+    return {"content": content, "reasoning": reasoning, "calls": list(calls.values()), "finish_reason": reason}
+
+
+def message_of(answer: Any, index: int = 0) -> dict[str, Any]:
+    choice = answer["choices"][index]
+    message = choice["message"]
+    return {
+        "content": message["content"] or "",
+        "reasoning": message.get("reasoning_content", ""),
+        "calls": message.get("tool_calls", []),
+        "finish_reason": choice["finish_reason"],
+    }
+
+
+def without_ids(message: dict[str, Any]) -> dict[str, Any]:
+    return message | {"calls": [call | {"id": ""} for call in message["calls"]]}
+
+
+@pytest.mark.parametrize("pieces", [
+    CALL,
+    ("Well", " 🌶.\n", *CALL, "\n", *CALL, " done"),
+    ("<think>", "\nHm", "\n</th", "ink>\n\n", *CALL),
+    ("<think>Hm</think>Yes", " or no"),
+    ("just", " text ", ""),
+    MALFORMED,
+    CALL[:-2],
+])  # fmt: skip
+async def test_streamed_and_whole_answers_are_equal(model: Path, pieces: tuple[str, ...]) -> None:
+    whole, chunks = await ask(model, pieces, {"n": 2})
+    for index in (0, 1):
+        assert without_ids(folded(chunks, index)) == without_ids(message_of(whole, index))
+
+
+async def test_a_call(model: Path) -> None:
+    whole, chunks = await ask(model, CALL, {})
+    (choice,) = whole["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    assert (call["type"], call["function"]) == ("function", {"name": "f", "arguments": '{"x": 1}'})
+    assert call["id"].startswith("call_")
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant", "content": None}
+    (first,) = deltas[1]["tool_calls"]
+    assert first == {"index": 0, "id": first["id"], "type": "function", "function": {"name": "f", "arguments": ""}}
+    rest = [call for delta in deltas[2:-1] for call in delta["tool_calls"]]
+    assert {call["index"] for call in rest} == {0}
+    assert "".join(call["function"]["arguments"] for call in rest) == '{"x": 1}'
+    assert deltas[-1] == {}
+
+
+async def test_ids_are_never_the_same(model: Path) -> None:
+    whole, _ = await ask(model, (*CALL, *CALL), {"n": 3})
+    ids = [call["id"] for choice in whole["choices"] for call in choice["message"]["tool_calls"]]
+    assert len(set(ids)) == 6
+
+
+async def test_reasoning_has_a_field_of_its_own(model: Path) -> None:
+    whole, chunks = await ask(model, ("<think>", "\nHm", " so", "\n</think>", "\n\nYes"), {"tools": None})
+    assert message_of(whole) == {"content": "Yes", "reasoning": "Hm so", "calls": [], "finish_reason": "stop"}
+    assert without_ids(folded(chunks)) == message_of(whole)
+    assert all("tool_calls" not in chunk["choices"][0]["delta"] for chunk in chunks)
+
+
+async def test_the_template_may_open_the_reasoning(model: Path) -> None:
+    body = {"chat_template_kwargs": {"opening": "<think>\n"}}
+    whole, _ = await ask(model, ("Hm</thi", "nk>Yes"), body)
+    assert message_of(whole) == {"content": "Yes", "reasoning": "Hm", "calls": [], "finish_reason": "stop"}
+    whole, _ = await ask(model, ("Hm", " so"), body | {"max_tokens": 2})
+    assert whole["choices"][0]["message"]["content"] is None
+    assert message_of(whole) == {"content": "", "reasoning": "Hm so", "calls": [], "finish_reason": "length"}
+
+
+async def test_malformed_calls_are_content(model: Path) -> None:
+    whole, _ = await ask(model, MALFORMED, {})
+    assert message_of(whole) == {"content": "".join(MALFORMED), "reasoning": "", "calls": [], "finish_reason": "stop"}
+
+
+async def test_a_call_that_is_cut_says_so(model: Path) -> None:
+    whole, _ = await ask(model, CALL, {"max_tokens": 3})
+    message = message_of(whole)
+    assert message["calls"][0]["function"] == {"name": "f", "arguments": '{"x'}
+    assert message["finish_reason"] == "length"
+
+
+async def test_one_call_unless_parallel_ones_are_welcome(model: Path) -> None:
+    whole, chunks = await ask(model, (*CALL, *CALL, " ok"), {"parallel_tool_calls": False})
+    assert len(message_of(whole)["calls"]) == 1
+    assert without_ids(folded(chunks)) == without_ids(message_of(whole))
+
+
+@pytest.mark.parametrize("body", [{"tools": None}, {"tools": []}, {"tool_choice": "none"}])
+async def test_without_tools_nothing_is_a_call(model: Path, body: dict[str, Any]) -> None:
+    whole, _ = await ask(model, CALL, body)
+    assert message_of(whole)["content"] == "".join(CALL)
+    assert whole["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_only_allowed_tools_are_called(model: Path) -> None:
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {
+        "name": "g"}}]}}  # fmt: skip
+    whole, _ = await ask(model, CALL, {"tool_choice": choice})
+    assert message_of(whole)["calls"] == []
+
+
+async def test_logprobs_cover_the_tokens_of_calls(model: Path) -> None:
+    whole, chunks = await ask(model, CALL, {"logprobs": True})
+    entries = whole["choices"][0]["logprobs"]["content"]
+    assert len(entries) == len(CALL)
+    streamed = [c["choices"][0]["logprobs"]["content"] for c in chunks if c["choices"][0]["logprobs"]]
+    assert [entry for piece in streamed for entry in piece] == entries
+
+
+async def test_the_template_is_given_tools_and_the_history_of_calls(model: Path) -> None:
+    engine = engine_of()
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 7}'}}
+    messages = [
+        USER,
+        {"role": "assistant", "content": None, "reasoning_content": "Hm", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "49"},
+    ]
+    strict = {"type": "function", "function": F["function"] | {"strict": False}}
+    async with serving(engine, model) as client:
+        response = await client.post(PATH, json={"messages": messages, "tools": [strict, G]})
+    assert response.status_code == 200
+    nothing = {"type": "function", "function": {"name": "g", "parameters": {"type": "object", "properties": {}}}}
+    expected = "".join(json.dumps(tool) + "\n" for tool in (F, nothing))
+    expected += "Answer with <tool_call>.[user]hi[assistant]Hm<f 7>[tool]49"
+    tokenizer = load_tokenizer(model)
+    assert tokenizer.decode(engine.requests[0].prompt_token_ids, skip_special_tokens=False) == expected
+
+
+@pytest.mark.parametrize("body, param", [
+    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0]"),
+    ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, "tools[0].function.name"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
+     "tools[0].function.parameters"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameter": {}}}]}, "tools[0].function.parameter"),
+    ({"tools": [F, F]}, "tools"),
+    ({"tools": [G] * 129}, "tools"),
+    ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"tool_choice": {"type": "custom"}}, "tool_choice"),
+    ({"tool_choice": 5}, "tool_choice"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice"),
+    ({"tools": None, "tool_choice": "required"}, "tool_choice"),
+    ({"tools": None, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+    ({"parallel_tool_calls": "yes"}, "parallel_tool_calls"),
+    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"function_call": {"name": "f"}}, "function_call"),
+])  # fmt: skip
+async def test_what_makes_no_sense_is_refused_by_name(model: Path, body: dict[str, Any], param: str) -> None:
+    async with serving(engine_of(), model) as client:
+        response = await client.post(PATH, json={"messages": [USER], "tools": [F, G]} | body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith(param)
+
+
+async def test_a_model_that_knows_no_tools_is_not_asked_for_calls(tiny_model: Path) -> None:
+    async with serving(engine_of(), tiny_model) as client:
+        response = await client.post(PATH, json={"messages": [USER], "tools": [F]})
+        none = await client.post(PATH, json={"messages": [USER], "tools": [F], "tool_choice": "none"})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
+    assert "chat template" in response.json()["error"]["message"]
+    assert none.status_code == 200
+
+
+async def test_parsers_are_chosen_in_the_configuration(model: Path) -> None:
+    pieces = ("[TOOL_CALLS]", 'f[ARGS]{"x": 1}')
+    whole, _ = await ask(model, pieces, {}, tool_parser="mistral", reasoning_parser="none")
+    (call,) = message_of(whole)["calls"]
+    assert len(call["id"]) == 9 and call["id"].isalnum()
+    async with serving(engine_of(), model, tool_parser="none") as client:
+        response = await client.post(PATH, json={"messages": [USER], "tools": [F]})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
+    assert "tool_parser" in response.json()["error"]["message"]
+
+
+async def test_special_markers_are_in_the_text_for_the_parser_only(model: Path, tmp_path: Path) -> None:
+    write_tiny_tokenizer(tmp_path, chat_template=TEMPLATE, special=("<tool_call>", "</think>"))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    tokenizer = load_tokenizer(tmp_path)
+    kept = {tokenizer.special_token_id("<tool_call>"), tokenizer.special_token_id("</think>")}
+    engine = engine_of("<tool_call>", "x")
+    async with serving(engine, tmp_path) as client:
+        with_tools = await client.post(PATH, json={"messages": [USER], "tools": [F]})
+        await client.post(PATH, json={"messages": [USER]})
+        raw = await client.post(PATH, json={"messages": [USER], "tools": [F], "skip_special_tokens": False})
+    assert set(engine.requests[0].sampling.kept_special_token_ids) == kept
+    assert engine.requests[1].sampling.kept_special_token_ids == (tokenizer.special_token_id("</think>"),)
+    assert with_tools.json()["choices"][0]["message"]["content"] == "x"
+    assert raw.json()["choices"][0]["message"]["content"] == "<tool_call>x"
+
+
+async def test_the_openai_client_reads_streamed_calls(model: Path) -> None:
+    async with serving(engine_of(*CALL, *CALL), model) as http:
+        api = openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=http, max_retries=0)
+        async with api.chat.completions.stream(model="tiny", messages=[USER], tools=[F]) as stream:  # type: ignore[list-item]
+            async for _ in stream:
+                pass
+            completion = await stream.get_final_completion()
+    calls = completion.choices[0].message.tool_calls
+    assert calls is not None
+    assert [call.function.arguments for call in calls] == ['{"x": 1}'] * 2
