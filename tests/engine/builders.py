@@ -1,5 +1,7 @@
 """Builds an EngineCore around a runner without tensors."""
 
+from collections.abc import Callable
+
 from engine.core import EngineCore
 from engine.kv_cache.manager import KVCacheManager
 from engine.observer import StepObserver
@@ -33,10 +35,11 @@ def build_core(
     policy: str = "chunked",
     overlap: bool = False,
     observer: StepObserver | None = None,
+    clock: Callable[[], float] | None = None,
     **parameters: object,
 ) -> tuple[EngineCore, HashRunner]:
     kind = policy_class(policy)
-    clock = ManualClock()
+    clock = clock or ManualClock()
     scheduler = Scheduler(
         kind(kind.Parameters.model_validate(parameters), CPU_LIMITS),
         KVCacheManager(num_blocks, block_size, prefix_caching=prefix_caching),

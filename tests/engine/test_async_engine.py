@@ -1,10 +1,12 @@
 import asyncio
 import threading
+import time
 
 import pytest
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
+from engine.core import EngineCore
 from engine.errors import EngineDeadError, RequestTooLarge
 from engine.request import FinishReason
 from tests.engine.builders import build_core
@@ -164,4 +166,35 @@ async def test_drain_returns_what_is_unfinished():
     (continuation,) = await engine.drain()
     said += [t async for output in outputs for t in output.token_ids]
     assert list(continuation.request.resume_token_ids) == said == expected_tokens([1], len(said))
+    await engine.shutdown()
+
+
+@pytest.mark.parametrize("policy", ["static", "static_impatient"])
+async def test_a_policy_that_holds_back_is_asked_again_in_time_and_not_all_the_time(policy, monkeypatch):
+    """One request where a batch is four: it starts when nobody else has come, and the thread sleeps until then."""
+    num_steps = 0
+    step = EngineCore.step
+
+    def counted(core):
+        nonlocal num_steps
+        num_steps += 1
+        return step(core)
+
+    monkeypatch.setattr(EngineCore, "step", counted)
+    waits = {"static": {"queue_end_ms": 50}, "static_impatient": {"max_wait_ms": 50}}
+    engine = await started(policy=policy, batch_size=4, clock=time.monotonic, **waits[policy])
+    tokens = [t async for output in engine.generate(generation("a", [1], 3)) for t in output.token_ids]
+    assert tokens == expected_tokens([1], 3)
+    assert num_steps < 20
+    await engine.shutdown()
+
+
+async def test_a_full_batch_does_not_wait():
+    engine = await started(policy="static", batch_size=2, clock=time.monotonic, queue_end_ms=1e9)
+    for name in ("a", "b"):
+        await engine.submit(generation(name, [ord(name)], 3))
+    async with asyncio.timeout(10):
+        async for item in engine.steps():
+            if any(output.is_finished for output in item):
+                break
     await engine.shutdown()
