@@ -27,11 +27,11 @@ class Chunked(Policy):
         watermark: float = Field(0.01, ge=0, lt=1, description="of all blocks, left available by an admission")
 
     def __init__(self, parameters: Parameters, limits: Limits) -> None:
-        super().__init__(parameters, limits)
         self.max_num_batched_tokens = parameters.max_num_batched_tokens or limits.max_num_batched_tokens
         self.max_num_seqs = parameters.max_num_seqs or limits.max_num_seqs
         self.max_chunk = parameters.long_prefill_token_threshold or self.max_num_batched_tokens
         self.watermark = parameters.watermark
+        super().__init__(parameters, Limits(self.max_num_batched_tokens, self.max_num_seqs))
 
     def plan(self, step: StepBuilder) -> None:
         for request in step.by_priority():

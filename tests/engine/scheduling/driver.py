@@ -142,10 +142,10 @@ class Driver:
         return request.token_ids[request.num_prompt_tokens :]
 
     @property
-    def seats(self) -> list[str]:
+    def seats(self) -> set[str]:
         """Requests that have nothing left to compute but hold their blocks."""
-        done = [name for name, request in self.done.items() if self.kv.num_blocks_held(request)]
-        return [*done, *self.scheduler.ending]
+        done = {name for name, request in self.done.items() if self.kv.num_blocks_held(request)}
+        return done | self.scheduler.ending.keys()
 
     @property
     def running(self) -> list[str]:
