@@ -11,6 +11,7 @@ from pydantic import Field
 
 from engine.request import Request
 from engine.scheduling.policy import Limits, Policy, PolicyParameters
+from engine.scheduling.shortage import schedule_or_preempt
 from engine.scheduling.step_builder import StepBuilder
 
 
@@ -25,7 +26,7 @@ class Cellular(Policy):
     def plan(self, step: StepBuilder) -> None:
         num_owed = 0                                   # blocks that known tokens of scheduled requests still need
         for request in step.running:
-            if not self._continue(step, request):
+            if not schedule_or_preempt(step, request, 1):
                 break
             num_owed += self._owed(step, request)
         if step.preempted:
@@ -35,14 +36,6 @@ class Cellular(Policy):
                 return
             step.schedule(request, 1)
             num_owed += self._owed(step, request)
-
-    def _continue(self, step: StepBuilder, request: Request) -> bool:
-        while not step.schedule(request, 1):
-            victim = step.newest or request
-            step.preempt(victim)
-            if victim is request:
-                return False
-        return True
 
     def _owed(self, step: StepBuilder, request: Request) -> int:
         num_held = request.num_computed_tokens + step.num_scheduled_tokens[request.request_id]

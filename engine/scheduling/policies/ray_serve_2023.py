@@ -19,6 +19,7 @@ from engine.request import Request
 from engine.scheduling.policy import Limits, Policy
 from engine.scheduling.prefill_turns import PrefillTurnParameters, PrefillTurns
 from engine.scheduling.reservation import reserved_tokens
+from engine.scheduling.shortage import decode_all
 from engine.scheduling.step_builder import StepBuilder
 
 _QUOTA_AFTER_SHORTAGE = 0.7
@@ -46,8 +47,10 @@ class RayServe2023(Policy):
         if len(step):
             self._turns.prefilled(num_running)
         elif num_running:
-            self._decode(step)
+            decode_all(step)
             self._turns.decoded()
+            if step.preempted:
+                self._ran_out = {request.arrival_index for request in step.running}
 
     def _next_batch(self, step: StepBuilder) -> list[Request]:
         """The oldest waiting requests within the quota, if they are enough to pause decoding."""
@@ -71,16 +74,6 @@ class RayServe2023(Policy):
     def _quota(self, step: StepBuilder) -> int:
         quota = self.max_batch_total_tokens or step.num_blocks * step.block_size
         return int(quota * _QUOTA_AFTER_SHORTAGE) if self._ran_out else quota
-
-    def _decode(self, step: StepBuilder) -> None:
-        for request in step.running:
-            while not step.schedule(request, 1):
-                victim = step.newest or request
-                step.preempt(victim)
-                if victim is request:
-                    break
-        if step.preempted:
-            self._ran_out = {request.arrival_index for request in step.running}
 
 
 def _counted(step: StepBuilder, request: Request) -> int:
