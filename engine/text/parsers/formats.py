@@ -1,6 +1,6 @@
 """The formats that are known, and which of them a model uses: found out from its chat template."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -14,6 +14,7 @@ from engine.text.parsers.llama import LlamaParser
 from engine.text.parsers.machine import Machine
 from engine.text.parsers.mistral import MistralParser
 from engine.text.parsers.reasoning import ReasoningParser, ReasoningTags
+from engine.text.parsers.syntax import CallSyntax, Function, calls_grammar
 from engine.text.tokenizer import Tokenizer
 
 Format = TypeVar("Format")
@@ -28,6 +29,7 @@ class ToolFormat:
     """How a family writes calls. `signs` are texts of a chat template; one that has any of them uses the format."""
 
     parser: _MakeParser
+    syntax: CallSyntax
     markers: tuple[str, ...]                       # that the parser reads, and that may be special tokens
     signs: tuple[str, ...]
     not_signs: tuple[str, ...] = ()                # of other formats with the same markers
@@ -37,17 +39,23 @@ class ToolFormat:
 
 # The order matters: a template that has signs of two formats uses the first.
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "mistral": ToolFormat(MistralParser, mistral.MARKERS, ("[TOOL_CALLS]",), call_id_length=9),
+    "mistral_v11": ToolFormat(
+        MistralParser, mistral.NAMED_SYNTAX, mistral.MARKERS, (mistral.ARGUMENTS,), call_id_length=9
+    ),
+    "mistral": ToolFormat(MistralParser, mistral.LIST_SYNTAX, mistral.MARKERS, (mistral.OPEN,), call_id_length=9),
     "gemma4": ToolFormat(
-        partial(GemmaParser, marks=gemma.GEMMA_4), gemma.GEMMA_4.all, (gemma.GEMMA_4.open,),
+        partial(GemmaParser, marks=gemma.GEMMA_4), gemma.GEMMA_4.syntax, gemma.GEMMA_4.all, (gemma.GEMMA_4.open,),
         stops=("<|tool_response>",),
     ),
     "functiongemma": ToolFormat(
-        partial(GemmaParser, marks=gemma.FUNCTION_GEMMA), gemma.FUNCTION_GEMMA.all, (gemma.FUNCTION_GEMMA.open,),
+        partial(GemmaParser, marks=gemma.FUNCTION_GEMMA), gemma.FUNCTION_GEMMA.syntax, gemma.FUNCTION_GEMMA.all,
+        (gemma.FUNCTION_GEMMA.open,),
         stops=("<start_function_response>",),
     ),
-    "hermes": ToolFormat(HermesParser, hermes.MARKERS, (hermes.OPEN,), not_signs=("<function=", "<arg_key>")),
-    "llama3": ToolFormat(LlamaParser, llama.MARKERS, (llama.TAG, "Environment: ipython")),
+    "hermes": ToolFormat(
+        HermesParser, hermes.SYNTAX, hermes.MARKERS, (hermes.OPEN,), not_signs=("<function=", "<arg_key>")
+    ),
+    "llama3": ToolFormat(LlamaParser, llama.SYNTAX, llama.MARKERS, (llama.TAG, "Environment: ipython")),
 }  # fmt: skip
 
 REASONING_TAGS: Mapping[str, ReasoningTags] = {
@@ -85,12 +93,28 @@ class AnswerFormat:
         if tools is None and self.reasoning is None:
             return None
         hidden = () if is_raw else self._kept(tools is not None)
-        reasoning = None
-        if self.reasoning is not None:
-            is_open = self.reasoning.opened_by(prompt)
-            reasoning = ReasoningParser(self.reasoning, is_open=is_open, hidden=hidden)
         calls = None if tools is None else tools.parser(names, hidden=hidden)
+        if self.reasoning is None:
+            return AnswerParser(calls=calls, max_calls=max_calls)
+        is_open = self.reasoning.opened_by(prompt)
+        here, passes = (hidden, ()) if calls is None else ((), hidden)
+        reasoning = ReasoningParser(self.reasoning, is_open=is_open, hidden=here, passes=passes)
         return AnswerParser(reasoning, calls, max_calls=max_calls)
+
+    def grammar(
+        self, prompt: str, functions: Sequence[Function], *, must_call: bool, max_calls: int | None = None
+    ) -> str:
+        """Lark for an answer to `prompt` whose calls are all valid. Call it only if `tools` is known."""
+        assert self.tools is not None
+        return calls_grammar(
+            self.tools.syntax,
+            functions,
+            self.special_tokens,
+            several=max_calls != 1,
+            must_call=must_call,
+            reasoning=self.reasoning,
+            is_reasoning_open=self.reasoning is not None and self.reasoning.opened_by(prompt),
+        )
 
     def _kept(self, with_tools: bool) -> tuple[str, ...]:
         """Markers that are special tokens."""

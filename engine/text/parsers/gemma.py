@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from engine.text.parsers.json_calls import copy_string
 from engine.text.parsers.machine import Machine, Malformed, Reading
+from engine.text.parsers.syntax import CallSyntax
 
 _MAX_NAME = 256
 _MAX_DEPTH = 64
@@ -26,6 +27,11 @@ class Marks:
     @property
     def all(self) -> tuple[str, ...]:
         return self.open, self.close, self.quote
+
+    @property
+    def syntax(self) -> CallSyntax:
+        """With JSON for arguments, which the parser reads as well."""
+        return CallSyntax(head=f"{self.open}call:", middle="", tail=self.close, trigger=self.open)
 
 
 FUNCTION_GEMMA = Marks("<start_function_call>", "<end_function_call>", "<escape>")

@@ -4,9 +4,13 @@ from collections.abc import Collection
 
 from engine.text.parsers.json_calls import read_call
 from engine.text.parsers.machine import Machine, Malformed, Reading
+from engine.text.parsers.syntax import CallSyntax
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MARKERS = (OPEN, CLOSE)
+SYNTAX = CallSyntax(
+    head=OPEN + '\n{"name": "', middle='", "arguments": ', tail="}\n" + CLOSE, separator="\n", trigger=OPEN
+)
 
 
 class HermesParser(Machine):

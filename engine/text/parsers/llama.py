@@ -7,9 +7,11 @@ from collections.abc import Collection
 
 from engine.text.parsers.json_calls import read_call
 from engine.text.parsers.machine import Machine, Malformed, Reading
+from engine.text.parsers.syntax import CallSyntax
 
 TAG = "<|python_tag|>"
 MARKERS = (TAG,)
+SYNTAX = CallSyntax(head='{"name": "', middle='", "parameters": ', tail="}", separator="; ", opening='{"name"')
 
 
 class LlamaParser(Machine):

@@ -85,19 +85,26 @@ class Machine:
         """From here on what is read may yet turn out to be content."""
         self._consumed.clear()
 
-    def fall_back(self, marker: str = "") -> None:
-        """All that was read since the mark is content, and so is the `marker` in front of it."""
+    def fall_back(self, marker: str = "", *, but: str = "") -> str:
+        """All that was read since the mark is content, and so is the `marker` in front of it.
+
+        If the last character is in `but`, it is left out and returned: for `scan` to begin with.
+        """
+        held = self._consumed.pop() if self._consumed and self._consumed[-1] in but else ""
         text = marker + "".join(self._consumed)
         for token in self.hidden:
             text = text.replace(token, "")
         self.content(text)
         self.mark()
+        return held
 
     # ----------------------------------------------------------------------------------------------------- reading
 
-    def scan(self, *markers: str) -> Reading[str]:
-        """Content up to the first of `markers`; returns that, read, or "" at the end of the text."""
-        held = ""
+    def scan(self, *markers: str, held: str = "") -> Reading[str]:
+        """Content up to the first of `markers`; returns that, read, or "" at the end of the text.
+
+        `held` is a character in front of `current` that may begin a marker.
+        """
         while self.current:
             held += self.current
             while held and not _begins_any(held, markers) and not _begins_any(held, self.hidden):

@@ -5,9 +5,14 @@ from contextlib import suppress
 
 from engine.text.parsers.json_calls import copy_value, read_call
 from engine.text.parsers.machine import Machine, Malformed, Reading
+from engine.text.parsers.syntax import CallSyntax
 
 OPEN, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 MARKERS = (OPEN, ID, ARGUMENTS)
+LIST_SYNTAX = CallSyntax(
+    begin=OPEN + " [", head='{"name": "', middle='", "arguments": ', tail="}", separator=", ", end="]", trigger=OPEN
+)
+NAMED_SYNTAX = CallSyntax(head=OPEN, middle=ARGUMENTS, tail="", trigger=OPEN)
 _MAX_NAME = 256
 
 
@@ -17,14 +22,16 @@ class MistralParser(Machine):
         self._names = names
 
     def read(self) -> Reading[None]:
-        while marker := (yield from self.scan(OPEN)):
+        held = ""
+        while marker := (yield from self.scan(OPEN, held=held)):
+            held = ""
             self.mark()
             num_calls = self.num_calls
             try:
                 yield from self.skip_space()
                 yield from self._list() if self.current == "[" else self._named_call()
             except Malformed:
-                self.fall_back(marker if self.num_calls == num_calls else "")
+                held = self.fall_back(marker if self.num_calls == num_calls else "", but="[")
 
     def _list(self) -> Reading[None]:
         yield from self.expect("[")

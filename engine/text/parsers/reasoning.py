@@ -23,8 +23,12 @@ class ReasoningTags:
 class ReasoningParser(Machine):
     """Splits reasoning from what follows it, which it gives as content. Only the first thing can be reasoning."""
 
-    def __init__(self, tags: ReasoningTags, *, is_open: bool, hidden: Collection[str] = ()) -> None:
+    def __init__(
+        self, tags: ReasoningTags, *, is_open: bool, hidden: Collection[str] = (), passes: Collection[str] = ()
+    ) -> None:
+        """`passes` are hidden in the reasoning only: whoever reads the content deals with them there."""
         super().__init__(hidden=hidden)
+        self._hidden_in_reasoning = (*hidden, *passes)
         self._tags = tags
         self._is_open = is_open                    # the prompt has opened it
         self._spaces = ""
@@ -48,7 +52,7 @@ class ReasoningParser(Machine):
 
     def _reasoning(self) -> Reading[None]:
         held = ""
-        markers = (self._tags.close, *self.hidden)
+        markers = (self._tags.close, *self._hidden_in_reasoning)
         while self.current:
             held += self.current
             while held and not any(marker.startswith(held) for marker in markers):
@@ -57,7 +61,7 @@ class ReasoningParser(Machine):
             yield
             if held == self._tags.close:
                 return
-            if held in self.hidden:
+            if held in self._hidden_in_reasoning:
                 held = ""
         for character in held:
             self._reason(character)

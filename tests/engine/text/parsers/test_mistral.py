@@ -41,3 +41,8 @@ def test_what_is_no_call_is_content(text):
 def test_arguments_that_break_off():
     assert read('[TOOL_CALLS]f[ARGS]{"x": 1') == Answer(calls=[("f", '{"x": 1')])
     assert read('[TOOL_CALLS]f[ARGS]{"x": <} y') == Answer("<} y", calls=[("f", '{"x": ')])
+
+
+@pytest.mark.parametrize("broken", ["[TOOL_CALLS]", "[TOOL_CALLS]f", "[TOOL_CALLS]f[ARGS", "[TOOL_CALLS] [", "["])
+def test_a_call_behind_a_broken_one_is_found(broken):
+    assert read(f"{broken}[TOOL_CALLS] [{CALL}]", hidden=()) == Answer(broken, calls=[("f", ARGUMENTS)])

@@ -44,7 +44,7 @@ def test_events_do_not_depend_on_the_cuts(name, hides, is_open, text, cuts):
     def parser():
         format = TOOL_FORMATS[name]
         hidden = format.markers if hides else ()
-        reasoning = ReasoningParser(REASONING_TAGS["think"], is_open=is_open, hidden=hidden)
+        reasoning = ReasoningParser(REASONING_TAGS["think"], is_open=is_open, passes=hidden)
         return AnswerParser(reasoning, format.parser(NAMES, hidden=hidden))
 
     whole = parser().parse(text)

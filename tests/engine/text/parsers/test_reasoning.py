@@ -57,6 +57,11 @@ def test_special_tokens_are_hidden_wherever_they_are_not_tags():
     assert read(text, tags=tags) == Answer("c[/THINK]d", "a[THINK]b")
 
 
+def test_what_others_deal_with_is_hidden_in_the_reasoning_only():
+    parser = ReasoningParser(THINK, is_open=True, passes=("<tool_call>",))
+    assert answer_of(parser, "a<tool_call>b</think><tool_call>c") == Answer("<tool_call>c", "ab")
+
+
 def test_gemma_s_channel():
     tags = REASONING_TAGS["gemma4"]
     assert read("<|channel>thought\nHm<channel|>Yes", tags=tags, hidden=tags.tokens) == Answer("Yes", "Hm")
