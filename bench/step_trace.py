@@ -135,6 +135,17 @@ def slot_bars(trace: StepTrace) -> list[Bar]:
     return bars
 
 
+def slots_of(trace: StepTrace) -> tuple[int, list[dict[str, int]]]:
+    """How many slots the trace takes, and for each step the slot of every request in it."""
+    seats: list[dict[str, int]] = [{} for _ in trace.steps]
+    num_slots = 0
+    for slot, stay in _seated(_stays(trace)):
+        num_slots = max(num_slots, slot + 1)
+        for i in range(stay.first, stay.end):
+            seats[i][stay.request_id] = slot
+    return num_slots, seats
+
+
 def _stays(trace: StepTrace) -> list[_Stay]:
     present: dict[str, tuple[int, int, int]] = {}        # request_id -> first step, order in it, last step so far
     stays: list[_Stay] = []

@@ -5,6 +5,10 @@ Files are JSONL (one object a line) or CSV. Known columns:
 own         t (seconds)                prompt_len     output_len
 Azure       TIMESTAMP (date and time)  ContextTokens  GeneratedTokens
 Mooncake    timestamp (milliseconds)   input_length   output_length     hash_ids (one for each 512 prompt tokens)
+engine      arrival_s                  prompt         output            the ends in a trace of an engine's steps
+
+A trace of steps is what `trace: path` in an engine's configuration writes (engine/trace.py). Of it the requests that
+ended by themselves are read; those that were aborted or failed say nothing of how long they would have been.
 """
 
 import csv
@@ -44,6 +48,7 @@ _KNOWN_COLUMNS = (
     _Columns("t", "prompt_len", "output_len", float),
     _Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", _date_seconds),
     _Columns("timestamp", "input_length", "output_length", lambda milliseconds: float(milliseconds) / 1000),
+    _Columns("arrival_s", "prompt", "output", float),
 )
 
 
@@ -61,7 +66,15 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if path.suffix == ".csv":
             yield from enumerate(csv.DictReader(file), start=2)
         else:
-            yield from ((line, json.loads(text)) for line, text in enumerate(file, start=1) if text.strip())
+            rows = ((line, json.loads(text)) for line, text in enumerate(file, start=1) if text.strip())
+            yield from ((line, row) for line, row in rows if _is_request(row))
+
+
+def _is_request(row: Mapping[str, Any]) -> bool:
+    """Whether the row of a JSONL file tells of one request, as all do but some of an engine's trace."""
+    if "finish" in row:
+        return row["reason"] in ("stop", "length")
+    return "trace" not in row and "step" not in row
 
 
 def _parse(row: Mapping[str, Any], where: str) -> TraceRow:

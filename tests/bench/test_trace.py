@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from bench.trace import TraceRow, read_trace
@@ -76,3 +78,16 @@ def test_lengths_below_one_are_refused(tmp_path):
 def test_an_empty_trace_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no requests"):
         read_trace(write(tmp_path, "a.jsonl", ""))
+
+
+def test_a_trace_of_an_engines_steps_holds_the_requests_that_ended_by_themselves(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    lines = [
+        {"trace": "conveyor-trace/1", "policy": "chunked"},
+        {"step": 0, "begun_s": 5.0, "ended_s": 5.1, "requests": []},
+        {"finish": "b", "s": 6.0, "arrival_s": 5.5, "reason": "stop", "prompt": 7, "output": 2, "preemptions": 0},
+        {"finish": "a", "s": 7.0, "arrival_s": 5.0, "reason": "length", "prompt": 9, "output": 4, "preemptions": 1},
+        {"finish": "c", "s": 7.0, "arrival_s": 5.2, "reason": "abort", "prompt": 9, "output": 0, "preemptions": 0},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_trace(path) == [TraceRow(0.0, 9, 4), TraceRow(0.5, 7, 2)]
