@@ -1,8 +1,14 @@
 """What leaves the engine: frozen values, small enough to send by the thousand."""
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
-from engine.request import FinishReason, GenerationRequest
+from engine.request import FinishReason
+
+if TYPE_CHECKING:
+    from engine.embedding import EngineRequest
+
+Task = Literal["generate", "embed", "score"]         # what a model can do: one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class RequestOutput:
 class Continuation:
     """Unfinished work as a value: the request, resumable anywhere by an ordinary `generate`."""
 
-    request: GenerationRequest                     # resume_token_ids hold all output so far
+    request: "EngineRequest"                       # resume_token_ids hold all output so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class EngineStats:
     """A cheap snapshot of one engine. Counters only grow; gauges are of the last step."""
 
     model: str = ""
+    task: Task = "generate"
+    vector_size: int = 0                           # numbers of an embedding; 0: the model generates, or scores pairs
     num_requests_running: int = 0
     num_requests_waiting: int = 0
     num_tokens_waiting: int = 0                    # uncomputed tokens of waiting and running requests: the load

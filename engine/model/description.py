@@ -20,6 +20,7 @@ from engine.model.spec import ModelSpec
 from engine.model.weights.safetensors import SafetensorsSource
 from engine.model.weights.source import TensorSource
 from engine.model.weights.split import SplitSource
+from engine.outputs import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,12 @@ class ModelDescription:
     names: WeightNames
     source: TensorSource
     sentence: SentenceSpec | None = None   # of an encoder that gives vectors; None: a decoder or a cross-encoder
+
+    @property
+    def task(self) -> Task:
+        if self.spec.causal:
+            return "generate"
+        return "score" if self.sentence is None else "embed"
 
     def eos_token_ids(self, of_tokenizer: Collection[int] = ()) -> frozenset[int]:
         return eos_token_ids(self.hf_config, self.generation_config, of_tokenizer)

@@ -1,4 +1,4 @@
-"""From the configuration's `model` to files: the demo, a Hugging Face id, a local folder or a .gguf file.
+"""From the configuration's `model` to files: demo, minilm, a Hugging Face id, a local folder or a .gguf file.
 
 Or to no file at all: `random:<shape>` is a model of random weights.
 """
@@ -13,6 +13,7 @@ from engine.errors import ConfigError
 from engine.model.shapes import PREFIX, SHAPES, shape_name
 
 DEMO = "demo"
+MINILM = "minilm"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 _UNWANTED = ("consolidated*", "original/*", "onnx/*")  # other forms of the same weights
@@ -31,6 +32,10 @@ def resolve(model: str) -> ResolvedModel:
         from engine.model import demo
 
         return ResolvedModel("gguf", demo.fetch(cache_directory()), demo.NAME)
+    if model == MINILM:
+        from engine.model import minilm
+
+        return ResolvedModel("folder", minilm.fetch(cache_directory()), minilm.NAME)
     if (shape := shape_name(model)) is not None:
         if shape not in SHAPES:
             known = ", ".join(PREFIX + name for name in SHAPES)

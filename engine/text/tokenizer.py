@@ -48,15 +48,36 @@ class Tokenizer:
 
         Raises InvalidRequest for text that is not Unicode (a lone surrogate).
         """
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"the text is not valid Unicode: {error.reason} at {error.start}") from None
+        _check_unicode(text)
         (encoding,) = self._pipeline.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids = encoding.ids
         if add_special_tokens and self.bos_token_id is not None and ids[:2] == [self.bos_token_id] * 2:
             del ids[0]
         return ids
+
+    def encode_whole(
+        self, text: str, second: str | None = None, *, max_length: int | None = None, add_special_tokens: bool = True
+    ) -> tuple[list[int], list[int]]:
+        """Token ids of a text, or of a pair of texts, as an encoder takes them, and which of the two each belongs to.
+
+        Beyond `max_length` ends are cut off, special tokens are not; of a pair the longer text gives first, as
+        "longest_first" of transformers has it. Raises InvalidRequest for text that is not Unicode, and for a
+        `max_length` that has no room for the special tokens.
+        """
+        texts = [text] if second is None else [text, second]
+        for one in texts:
+            _check_unicode(one)
+        parts = self._pipeline.encode_batch(texts, add_special_tokens=False)
+        if max_length is not None:
+            added = self._pipeline.num_special_tokens_to_add(second is not None) if add_special_tokens else 0
+            if max_length < added:
+                raise InvalidRequest(f"{max_length} tokens have no room for {added} special ones")
+            lengths = _longest_first([len(part.ids) for part in parts], max_length - added)
+            for part, length in zip(parts, lengths, strict=True):
+                part.truncate(length)
+        pair = parts[1] if second is not None else None
+        whole = self._pipeline.post_process(parts[0], pair, add_special_tokens=add_special_tokens)
+        return whole.ids, whole.type_ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence; ids that are no tokens give nothing."""
@@ -85,6 +106,24 @@ class Tokenizer:
     def _special_id(self, name: str) -> int | None:
         text = self.special_tokens.get(name)
         return None if text is None else self._pipeline.token_to_id(text)
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the text is not valid Unicode: {error.reason} at {error.start}") from None
+
+
+def _longest_first(lengths: list[int], room: int) -> list[int]:
+    """Lengths of one or two texts that together fit into `room`; of two the longer one gives until they are even."""
+    if sum(lengths) <= room:
+        return lengths
+    if len(lengths) == 1:
+        return [room]
+    short = min(lengths)
+    kept = [short, room - short] if 2 * short <= room else [room // 2, room - room // 2]
+    return kept if lengths[0] <= lengths[1] else kept[::-1]
 
 
 def load_tokenizer(path: str | Path, *, trust_remote_code: bool = False) -> Tokenizer:

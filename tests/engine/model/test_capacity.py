@@ -59,7 +59,7 @@ def test_blocks_fill_the_memory_allowed(rand):
 def test_on_a_gpu_the_graphs_memory_is_planned_beside_that_of_a_step(rand):
     step, graphs = (capacity.activation_bytes(rand.spec, rand.dtypes, rows, 8) for rows in (256, 8))
     on_gpu = plan(dataclasses.replace(rand, device=torch.device("cuda")))
-    assert on_gpu.working_bytes == step + graphs + capacity._RUNTIME_BYTES
+    assert on_gpu.working_bytes == step + graphs + capacity.RUNTIME_BYTES
 
 
 def test_a_capacity_asked_for_is_given(rand):

