@@ -1,4 +1,4 @@
-"""AsyncEngine: a core on a thread of its own, with asyncio on this side and plain method calls on that side."""
+"""AsyncEngine: EngineCore on a thread of its own, with asyncio on this side and plain method calls on that side."""
 
 import asyncio
 import threading
@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
+from engine.core import EngineCore
 from engine.errors import EngineDeadError, EngineError
 from engine.outputs import Continuation, EngineStats, RequestOutput
-from engine.stepping import Core
+from engine.request import GenerationRequest
+from engine.sampling.grammar.cache import Grammars
+from engine.sampling.grammar.checks import GrammarError
+from engine.sampling.grammar.compiler import Grammar
 from engine.streams import RequestStreams
 
 IDLE_WAIT_S = 0.25            # an idle loop comes round this often, so that its heartbeat stays fresh
@@ -25,22 +28,22 @@ class AsyncEngine:
     """The Engine of `engine.api`.
 
     Commands travel to the step thread in a deque and are carried out between two steps; outputs travel back by
-    `call_soon_threadsafe`. The thread alone touches the core, so the core needs no locks.
+    `call_soon_threadsafe`. The thread alone touches EngineCore, so the core needs no locks.
     """
 
     def __init__(
         self,
         config: EngineConfig,
         *,
-        build: Callable[[EngineConfig], Core] | None = None,
+        build: Callable[[EngineConfig], EngineCore] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._build = build or _build_core
         self._clock = clock
-        self._core: Core | None = None
+        self._core: EngineCore | None = None
         self._thread: threading.Thread | None = None
-        self._commands: deque[tuple[Callable[[Core], Any], asyncio.Future[Any]]] = deque()
+        self._commands: deque[tuple[Callable[[EngineCore], Any], asyncio.Future[Any]]] = deque()
         self._wake = threading.Event()
         self._stopping = False
         self._draining = False
@@ -55,12 +58,12 @@ class AsyncEngine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        built: asyncio.Future[Core] = self._loop.create_future()
+        built: asyncio.Future[EngineCore] = self._loop.create_future()
         self._thread = threading.Thread(target=self._build_and_run, args=(built,), name="engine-step", daemon=True)
         self._thread.start()
         self._core = await built
 
-    async def submit(self, request: EngineRequest) -> None:
+    async def submit(self, request: GenerationRequest) -> None:
         self._submitted.add(request.request_id)
         try:
             await self._accept(request)
@@ -80,7 +83,7 @@ class AsyncEngine:
             if self._ended and not self._outbox:
                 return
 
-    async def generate(self, request: EngineRequest) -> AsyncIterator[RequestOutput]:
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
         outputs = self._streams.open(request.request_id)
         finished = False
         try:
@@ -92,11 +95,6 @@ class AsyncEngine:
             self._streams.close(request.request_id)
             if not finished:
                 self._post_abort(request.request_id)
-
-    async def embed(self, request: EmbeddingRequest) -> EmbeddingOutput:
-        (output,) = [output async for output in self.generate(request)]
-        assert isinstance(output, EmbeddingOutput)
-        return output
 
     async def abort(self, request_id: str) -> None:
         self._post_abort(request_id)
@@ -119,7 +117,7 @@ class AsyncEngine:
 
     async def drain(self) -> list[Continuation]:
         self._draining = True
-        continuations: list[Continuation] = await self._call(lambda core: core.drain())
+        continuations: list[Continuation] = await self._call(EngineCore.drain)
         return continuations
 
     async def shutdown(self) -> None:
@@ -131,16 +129,35 @@ class AsyncEngine:
 
     # ------------------------------------------------------------------ between the event loop and the step thread
 
-    async def _accept(self, request: EngineRequest) -> None:
+    async def _accept(self, request: GenerationRequest) -> None:
         if self._draining:
             raise EngineDeadError("the engine is shutting down")
+        grammar = await self._compiled_grammar(request)
         await self._call(lambda core: core.add_request(request))
+        del grammar                                    # the core holds it from here on
+
+    async def _compiled_grammar(self, request: GenerationRequest) -> Grammar | None:
+        """Compiled by threads of its own: the step loop never waits for a grammar."""
+        grammars: Grammars | None = getattr(self._core, "grammars", None)
+        spec = request.sampling.grammar
+        if spec is None or grammars is None:
+            return None
+        future = grammars.compiled(spec)
+        try:
+            async with asyncio.timeout(grammars.compile_timeout_s):
+                return await asyncio.shield(asyncio.wrap_future(future))
+        except (GrammarError, TimeoutError) as error:
+            raise grammars.refusal(spec, future, error) from None
+        except asyncio.CancelledError:
+            if not future.cancelled():
+                raise                                  # it is the caller who is cancelled
+            raise grammars.refusal(spec, future, TimeoutError()) from None
 
     def _post_abort(self, request_id: str) -> None:
         if self._dead is None and self._thread is not None:
             self._post(lambda core: core.abort(request_id), self._loop.create_future())
 
-    async def _call(self, command: Callable[[Core], Any]) -> Any:
+    async def _call(self, command: Callable[[EngineCore], Any]) -> Any:
         if self._dead:
             raise self._dead
         if self._thread is None or self._stopping:
@@ -149,7 +166,7 @@ class AsyncEngine:
         self._post(command, future)
         return await future
 
-    def _post(self, command: Callable[[Core], Any], future: "asyncio.Future[Any]") -> None:
+    def _post(self, command: Callable[[EngineCore], Any], future: "asyncio.Future[Any]") -> None:
         self._commands.append((command, future))
         self._wake.set()
 
@@ -184,7 +201,7 @@ class AsyncEngine:
 
     # ------------------------------------------------------------------------------------------- on the step thread
 
-    def _build_and_run(self, built: "asyncio.Future[Core]") -> None:
+    def _build_and_run(self, built: "asyncio.Future[EngineCore]") -> None:
         """The whole life of the engine on one thread.
 
         The model is built here too: OpenMP keeps a team of workers for every thread that has computed, and once there
@@ -200,7 +217,7 @@ class AsyncEngine:
         self._run(core)
         core.close()
 
-    def _run(self, core: Core) -> None:
+    def _run(self, core: EngineCore) -> None:
         try:
             is_checked = False
             while not self._stopping:
@@ -229,7 +246,7 @@ class AsyncEngine:
             cause = f"the engine's step loop failed: {type(error).__name__}: {error}"
             self._to_loop(self._fail, EngineDeadError(cause))
 
-    def _carry_out_commands(self, core: Core) -> None:
+    def _carry_out_commands(self, core: EngineCore) -> None:
         while self._commands:
             command, future = self._commands.popleft()
             result, refusal = None, None
@@ -259,7 +276,7 @@ def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | N
         future.set_result(result)
 
 
-def _build_core(config: EngineConfig) -> Core:
-    from engine.build import build_any_core
+def _build_core(config: EngineConfig) -> EngineCore:
+    from engine.build import build_core
 
-    return build_any_core(config)
+    return build_core(config)

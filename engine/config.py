@@ -74,6 +74,15 @@ class KVCacheConfig(StrictModel):
     prefix_caching: bool = True
 
 
+class GrammarConfig(StrictModel):
+    """Structured output: how large a schema, regular expression or grammar may be, and what is kept of it."""
+
+    max_bytes: int = Field(65_536, gt=0, le=2**18, description="length of its text")
+    max_depth: int = Field(64, gt=0, le=100, description="nesting of a JSON schema")
+    compile_timeout_s: float = Field(5.0, gt=0, description="a request whose grammar takes longer is refused")
+    cache_bytes: int = Field(64 * 2**20, ge=0, description="compiled grammars kept for later requests")
+
+
 class EngineConfig(StrictModel):
     model: str = Field(min_length=1, description="demo, a Hugging Face id, a folder, a .gguf file or random:<shape>")
     device: DeviceName = "auto"
@@ -82,6 +91,7 @@ class EngineConfig(StrictModel):
     seed: int = Field(0, ge=0, lt=2**63, description="initialises random weights only; requests carry their own")
     scheduler: SchedulerConfig = SchedulerConfig()
     kv_cache: KVCacheConfig = KVCacheConfig()
+    grammar: GrammarConfig = GrammarConfig()
     num_threads: int | None = Field(None, gt=0, description="CPU threads; default: the cores the process was given")
     max_num_waiting: int = Field(2048, gt=0, description="waiting requests before new ones are refused")
     step_timeout_s: float = Field(120.0, gt=0, description="a step that runs longer means a stuck engine")

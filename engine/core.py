@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.embedding import EngineRequest
 from engine.errors import InvalidRequest, QueueFull
 from engine.metrics import EngineMetrics
 from engine.observer import StepObserver
 from engine.outputs import Continuation, EngineStats, RequestOutput, TokenLogprobs
 from engine.request import FinishReason, GenerationRequest, Request
 from engine.response import Ending, Response
+from engine.sampling.grammar.cache import Grammars
+from engine.sampling.grammar.compiler import Grammar
 from engine.scheduling.base import Scheduler
 from engine.scheduling.plan import PendingStep, StepPlan, StepResult
 from engine.text.tokenizer import Tokenizer
@@ -58,6 +59,7 @@ class EngineCore:
         overlap: bool = False,
         check_every_step: bool = False,
         observer: StepObserver | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         """With `overlap` a step is planned and submitted before the results of the one before it are awaited.
 
@@ -74,8 +76,10 @@ class EngineCore:
         self._num_ahead = 1 if overlap else 0          # steps in flight after a call of `step`
         self._check_every_step = check_every_step
         self._observer = observer
+        self.grammars = grammars
         self._in_flight: deque[_InFlight] = deque()
         self._responses: dict[str, Response] = {}      # request_id -> what has been said to the client
+        self._held: dict[str, Grammar] = {}            # request_id -> its grammar, which the runner will ask for
         self._outputs: list[RequestOutput] = []        # said since the last step, by aborts
         self._wait_until_s: float | None = None
         self._metrics = EngineMetrics()
@@ -92,10 +96,11 @@ class EngineCore:
         """
         return self._wait_until_s
 
-    def add_request(self, generation: EngineRequest, /) -> None:
-        """Accept `generation`. Raises RequestError if it can never be served, or not now."""
-        if not isinstance(generation, GenerationRequest):
-            raise InvalidRequest("this model generates text; it gives no embeddings", param="model")
+    def add_request(self, generation: GenerationRequest) -> None:
+        """Accept `generation`. Raises RequestError if it can never be served, or not now.
+
+        Waits for its grammar to be compiled: whoever calls this between two steps has that done before.
+        """
         if generation.request_id in self._responses:
             raise InvalidRequest(f"request id {generation.request_id!r} is in use", param="request_id")
         if not generation.prompt_token_ids:
@@ -105,8 +110,17 @@ class EngineCore:
         self._check_vocabulary("allowed_token_ids", generation.sampling.allowed_token_ids or ())
         if self._scheduler.num_waiting >= self._max_num_waiting:
             raise QueueFull(f"{self._max_num_waiting} requests are waiting already; try again later")
+        self._hold_grammar(generation)
         self._scheduler.add(Request(generation, arrival_time_s=self._clock()))
         self._responses[generation.request_id] = Response(generation, self._tokenizer, self._eos_token_ids)
+
+    def _hold_grammar(self, generation: GenerationRequest) -> None:
+        spec = generation.sampling.grammar
+        if spec is None:
+            return
+        if self.grammars is None:
+            raise InvalidRequest("this engine follows no grammars", param=spec.param)
+        self._held[generation.request_id] = self.grammars.get(spec)
 
     def abort(self, request_id: str) -> None:
         """End the request, at whatever stage it is. Unknown and finished ids are ignored: aborts race with ends."""
@@ -161,6 +175,8 @@ class EngineCore:
         """The last call: whoever observes the steps may finish."""
         if self._observer is not None:
             self._observer.close()
+        if self.grammars is not None:
+            self.grammars.close()
 
     def report_death(self, error: BaseException) -> None:
         log.error("engine died in a step of %d requests", len(self._responses), exc_info=error)
@@ -225,7 +241,8 @@ class EngineCore:
             del sampled[request_id]
         self._scheduler.resolve(plan, step.requests, sampled)
         for request_id, token_id in sampled.items():
-            outputs.append(self._token(request_id, token_id, result.logprobs.get(request_id), now_s))
+            is_complete = request_id in result.complete
+            outputs.append(self._token(request_id, token_id, result.logprobs.get(request_id), is_complete, now_s))
         self._record(result, now_s)
         return outputs
 
@@ -236,10 +253,14 @@ class EngineCore:
         for part, duration_s in result.times_s.items():
             times[part] += duration_s
 
-    def _token(self, request_id: str, token_id: int, logprobs: TokenLogprobs | None, now_s: float) -> RequestOutput:
+    def _token(
+        self, request_id: str, token_id: int, logprobs: TokenLogprobs | None, is_complete: bool, now_s: float
+    ) -> RequestOutput:
         request, response = self._scheduler.requests[request_id], self._responses[request_id]
         self._metrics.token_sampled(request, now_s)
         gained, ending = response.push(token_id, logprobs)
+        if ending is None and is_complete:
+            ending = Ending(FinishReason.STOP)
         if ending is None and (request.num_output_tokens >= request.max_tokens or self._scheduler.is_at_limit(request)):
             ending = Ending(FinishReason.LENGTH)
         if ending is None:
@@ -248,6 +269,7 @@ class EngineCore:
 
     def _finish(self, request_id: str, ending: Ending, gained: str = "") -> RequestOutput:
         response = self._responses.pop(request_id)
+        self._held.pop(request_id, None)
         request = self._scheduler.requests[request_id]
         self._scheduler.finish(request_id, ending.reason)
         now_s = self._clock()

@@ -17,6 +17,9 @@ from engine.model.decoder import Decoder
 from engine.model.inputs import BatchInputs, StepInputs
 from engine.outputs import TokenLogprobs
 from engine.request import GenerationRequest
+from engine.sampling.grammar.cache import Grammars
+from engine.sampling.grammar.compiler import Grammar
+from engine.sampling.grammar.spec import GrammarSpec
 from engine.sampling.logprobs import prompt_logprobs
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import PenaltyState, apply_penalties
@@ -50,6 +53,7 @@ class ModelRunner:
         device: torch.device,
         clock: Callable[[], float],
         graph_batch_sizes: Sequence[int] = (),
+        grammars: Grammars | None = None,
     ) -> None:
         self._decoder = decoder
         self._kv = kv
@@ -60,6 +64,7 @@ class ModelRunner:
         self._table = TokenTable(max_num_seqs, max_model_len, kv.block_size)
         self._max_blocks = self._table.block_ids.shape[1]
         self._penalties: dict[str, PenaltyState] = {}  # request_id -> counts, of requests that change their logits
+        self._grammars = grammars
         self._sampler = Sampler()
         self._inputs = InputBuffers(device)
         # What the last step sampled, in its order. Graphs hold its address, so it never moves.
@@ -175,7 +180,12 @@ class ModelRunner:
                     token_ids[num_prompt_tokens:],
                     eos_token_ids=self._eos_token_ids,
                     vocab_size=self._vocab_size,
+                    grammar=self._grammar(generation.sampling.grammar),
                 )
+
+    def _grammar(self, spec: GrammarSpec | None) -> Grammar | None:
+        """EngineCore holds it as long as the request lives: nothing is compiled here."""
+        return None if spec is None or self._grammars is None else self._grammars.get(spec)
 
     # ---------------------------------------------------------------------------------------------------- sample
 
@@ -183,7 +193,7 @@ class ModelRunner:
         """Draws a token for each of `rows`; `logits` [len(rows), vocab_size] are changed in place."""
         states = [self._penalties.get(row.generation.request_id) for row in rows]
         if self._last is not None and not self._last.is_resolved and any(state is not None for state in states):
-            self._last.result()                                # penalties count tokens on the host
+            self._last.result()                                # penalties and grammars live on the host
         with_logprobs = [i for i, row in enumerate(rows) if row.generation.sampling.logprobs is not None]
         raw = logits[with_logprobs] if with_logprobs else None             # a copy: penalties work in place
         apply_penalties(logits, states)

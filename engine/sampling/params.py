@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.sampling.grammar.spec import GrammarSpec
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -25,6 +27,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> addend
     allowed_token_ids: tuple[int, ...] | None = None   # no others are drawn, end tokens included; None: all
     bad_words: tuple[tuple[int, ...], ...] = ()        # sequences of token ids that the output never holds
+    grammar: GrammarSpec | None = None               # what the whole output has to look like
     seed: int = 0                                    # drawn at admission where the client gave none
     min_tokens: int = 0                              # no end of sequence before this many output tokens
     stop: tuple[str, ...] = ()
@@ -51,4 +54,5 @@ class SamplingParams:
             or self.min_tokens
             or self.allowed_token_ids is not None
             or self.bad_words
+            or self.grammar is not None
         )

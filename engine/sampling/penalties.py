@@ -7,6 +7,7 @@ In this order, on float32 logits:
     min_tokens            -inf for the tokens that would end the request, until it has so many
     bad_words             -inf for a token that would complete one
     allowed_token_ids     -inf for all others
+    grammar               -inf for what it does not allow next; where it allows nothing but an end, min_tokens yields
 
 Each row depends on its own request only, and on its tokens only: the same after a preemption or a resume.
 """
@@ -17,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.sampling.grammar.compiler import Grammar
+from engine.sampling.grammar.state import GrammarState, pack
 from engine.sampling.params import SamplingParams
 from kernels import ops
 
@@ -37,6 +40,7 @@ class PenaltyState:
         *,
         eos_token_ids: Collection[int] = (),
         vocab_size: int,
+        grammar: Grammar | None = None,
     ) -> None:
         self.sampling = sampling
         self.bias_ids = np.fromiter(sampling.logit_bias.keys(), np.int32)
@@ -47,7 +51,10 @@ class PenaltyState:
         self._bad_words = [(word[:-1], word[-1]) for word in sampling.bad_words]
         self._num_remembered = max((len(start) for start, _ in self._bad_words), default=0)
         self._latest: tuple[int, ...] = ()                         # as many output tokens as a bad word can begin with
-        self.bitmask = _bitmask(sampling.allowed_token_ids, vocab_size)
+        allowed_ids = sampling.allowed_token_ids
+        self._allowed = None if allowed_ids is None else pack(allowed_ids, vocab_size)
+        self._possible_ends = [i for i in self._ending_ids.tolist() if allowed_ids is None or i in allowed_ids]
+        self.grammar = None if grammar is None else GrammarState(grammar, self._possible_ends, vocab_size)
         self._num_output_tokens = 0
         repeatable = set(prompt_token_ids) if sampling.repetition_penalty != 1.0 else set[int]()
         self._slots = {token_id: slot for slot, token_id in enumerate(sorted(repeatable))}
@@ -59,6 +66,8 @@ class PenaltyState:
     def append(self, token_id: int) -> None:
         """Count one more output token."""
         self._num_output_tokens += 1
+        if self.grammar is not None:
+            self.grammar.append(token_id)
         if self._num_remembered:
             self._latest = (*self._latest, token_id)[-self._num_remembered :]
         slot = self._slots.setdefault(token_id, len(self._slots))
@@ -79,11 +88,35 @@ class PenaltyState:
     @property
     def masked(self) -> _Ids:
         """Token ids that may not be drawn now."""
-        ending = self._ending_ids if self._num_output_tokens < self.sampling.min_tokens else self._ending_ids[:0]
+        is_young = self._num_output_tokens < self.sampling.min_tokens
+        if is_young and self.grammar is not None and self.grammar.must_end:
+            is_young = False
+        ending = self._ending_ids if is_young else self._ending_ids[:0]
         if not self._bad_words:
             return ending
         completing = [last for start, last in self._bad_words if not start or self._latest[-len(start) :] == start]
         return np.union1d(ending, np.array(completing, np.int32)).astype(np.int32)
+
+    @property
+    def bitmask(self) -> _Ids | None:
+        """int32 [vocab_size / 32, rounded up]: bit i of word w allows token 32 w + i. None: all are allowed."""
+        if self.grammar is None:
+            return self._allowed
+        return self.grammar.allowed if self._allowed is None else self.grammar.allowed & self._allowed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the output is all that its grammar allows, and no token could end it."""
+        return self.grammar is not None and not self._possible_ends and self.grammar.is_over
+
+    @property
+    def dead_end(self) -> str | None:
+        """Why no token may be drawn, if it is for masks."""
+        if self.grammar is None or self.bitmask is None:
+            return None
+        if self.bitmask.any() and not self._bad_words:
+            return None
+        return self.grammar.error or "grammar, allowed_token_ids and bad_words together leave no token"
 
 
 def apply_penalties(logits: torch.Tensor, states: Sequence[PenaltyState | None]) -> None:
@@ -119,15 +152,6 @@ def apply_penalties(logits: torch.Tensor, states: Sequence[PenaltyState | None])
     *tensors, bits = _on_device((*arrays, bitmask), logits.device)
     tensors.append(bits.view(len(rows), -1))
     ops.apply_penalties(logits, *tensors)
-
-
-def _bitmask(token_ids: Sequence[int] | None, vocab_size: int) -> _Ids | None:
-    """int32 [vocab_size / 32, rounded up]: bit i of word w allows token 32 w + i. None: all are allowed."""
-    if token_ids is None:
-        return None
-    allowed = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
-    allowed[list(token_ids)] = 1
-    return np.packbits(allowed, bitorder="little").view(np.int32)
 
 
 def _start_loc(ids: Sequence[_Ids]) -> _Ids:

@@ -42,6 +42,7 @@ class StepResult:
     #                                                        request_id -> entries for prompt positions
     #                                                        [start + 1, start + scheduled + 1), cut at the prompt's end
     errors: Mapping[str, str] = field(default_factory=dict)    # request_id -> why this request alone failed
+    complete: frozenset[str] = frozenset()                 # their grammar allows nothing more, not even an end token
     times_s: Mapping[str, float] = field(default_factory=dict)  # prepare, forward, sample
 
 

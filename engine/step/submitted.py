@@ -74,13 +74,18 @@ class SubmittedStep:
     def result(self) -> StepResult:
         if self._result is None:
             begun_s = self._clock()
-            sampled, logprobs, errors = ({}, {}, {}) if self._sampling is None else self._take(self._sampling)
+            complete: set[str] = set()
+            sampled, logprobs, errors = ({}, {}, {}) if self._sampling is None else self._take(self._sampling, complete)
             times_s = {**self._times_s, "sample": self._times_s["sample"] + self._clock() - begun_s}
-            self._result = StepResult(sampled, logprobs, self._prompt_logprobs, errors, times_s)
+            self._result = StepResult(
+                sampled, logprobs, self._prompt_logprobs, errors, frozenset(complete), times_s
+            )
             self._sampling = None                              # and with it the logits
         return self._result
 
-    def _take(self, sampling: Sampling) -> tuple[dict[str, int], dict[str, TokenLogprobs], dict[str, str]]:
+    def _take(
+        self, sampling: Sampling, complete: set[str]
+    ) -> tuple[dict[str, int], dict[str, TokenLogprobs], dict[str, str]]:
         tokens = sampling.tokens.numpy()
         here = np.fromiter((self._table.holds(row) for row in sampling.rows), np.bool_, len(sampling.rows))
         self._table.fill(sampling.indices[here], sampling.positions[here], tokens[here])
@@ -91,6 +96,8 @@ class SubmittedStep:
             state = self._penalties.get(request_id)
             if state is not None and request_id in sampled and self._table.holds(row):
                 state.append(sampled[request_id])
+                if state.is_complete:
+                    complete.add(request_id)
         logprobs: dict[str, TokenLogprobs] = {}
         if sampling.raw_logits is not None:
             places = sampling.with_logprobs
@@ -100,4 +107,11 @@ class SubmittedStep:
                 [sampling.rows[i].generation.sampling.logprobs or 0 for i in places],
             )
             logprobs = {ids[i]: entry for i, entry in zip(places, entries, strict=True) if ids[i] in sampled}
-        return sampled, logprobs, {request_id: NON_FINITE for request_id in ids if request_id not in sampled}
+        return sampled, logprobs, {
+            request_id: self._why_none(request_id) for request_id in ids if request_id not in sampled
+        }
+
+    def _why_none(self, request_id: str) -> str:
+        """Why no token could be drawn: masks may leave none."""
+        state = self._penalties.get(request_id)
+        return (None if state is None else state.dead_end) or NON_FINITE

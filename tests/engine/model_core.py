@@ -10,9 +10,11 @@ from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.loader import LoadedModel
 from engine.request import GenerationRequest
 from engine.runner import ModelRunner
+from engine.sampling.grammar.cache import Grammars
 from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import CPU_LIMITS
+from engine.text.tokenizer import Tokenizer
 from tests.engine.builders import LetterTokenizer
 from tests.helpers import ManualClock
 
@@ -28,7 +30,14 @@ class Schedule:
     as_on_gpu: bool = False                            # overlapped steps, and padded decode steps as graphs replay them
 
 
-def build(model: LoadedModel, schedule: Schedule) -> EngineCore:
+def build(
+    model: LoadedModel,
+    schedule: Schedule,
+    *,
+    tokenizer: Tokenizer | None = None,
+    eos_token_ids: frozenset[int] = frozenset(),
+    grammars: Grammars | None = None,
+) -> EngineCore:
     clock, kind = ManualClock(), policy_class("chunked")
     parameters = kind.Parameters.model_validate(
         {"max_num_batched_tokens": schedule.budget, "max_num_seqs": schedule.max_num_seqs}
@@ -41,11 +50,12 @@ def build(model: LoadedModel, schedule: Schedule) -> EngineCore:
         kv,
         max_num_seqs=schedule.max_num_seqs,
         max_model_len=512,
-        eos_token_ids=frozenset(),
+        eos_token_ids=eos_token_ids,
         vocab_size=model.spec.vocab_size,
         device=torch.device("cpu"),
         clock=clock,
         graph_batch_sizes=GRAPH_BATCH_SIZES if schedule.as_on_gpu else (),
+        grammars=grammars,
     )
     if schedule.as_on_gpu:
         runner.warm_up()
@@ -57,13 +67,14 @@ def build(model: LoadedModel, schedule: Schedule) -> EngineCore:
             clock=clock,
         ),
         runner,
-        LetterTokenizer(),  # type: ignore[arg-type]
+        tokenizer or LetterTokenizer(),  # type: ignore[arg-type]
         model_name="tiny",
         vocab_size=model.spec.vocab_size,
-        eos_token_ids=frozenset(),
+        eos_token_ids=eos_token_ids,
         max_num_waiting=100,
         clock=clock,
         overlap=schedule.as_on_gpu,
+        grammars=grammars,
         check_every_step=True,
     )
 
