@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, StrictModel, nearest, prepare_process
+from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.errors import (
     ConfigError,
     ContextTooLong,
@@ -17,7 +18,7 @@ from engine.errors import (
 )
 from engine.model.hub import ResolvedModel
 from engine.model.hub import resolve as resolve_model
-from engine.outputs import Continuation, EngineStats, Histogram, RequestOutput, TokenLogprobs
+from engine.outputs import Continuation, EngineStats, Histogram, RequestOutput, Task, TokenLogprobs
 from engine.request import FinishReason, GenerationRequest
 from engine.sampling.grammar.spec import GrammarSpec
 from engine.sampling.params import SamplingParams
@@ -26,7 +27,11 @@ from engine.text.chat_template import check_chat_template
 from engine.text.parsers.answer import AnswerParser
 from engine.text.parsers.events import Arguments, CallEnd, CallStart, Content, Reasoning
 from engine.text.parsers.formats import REASONING_TAGS, TOOL_FORMATS, AnswerFormat, answer_format
+from engine.text.parsers.syntax import Function
 from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from engine.model.description import ModelDescription
 
 __all__ = [
     "REASONING_TAGS",
@@ -40,12 +45,16 @@ __all__ = [
     "Content",
     "ContextTooLong",
     "Continuation",
+    "EmbeddingOutput",
+    "EmbeddingRequest",
     "Engine",
     "EngineConfig",
     "EngineDeadError",
     "EngineError",
+    "EngineRequest",
     "EngineStats",
     "FinishReason",
+    "Function",
     "GenerationRequest",
     "GrammarSpec",
     "Histogram",
@@ -62,6 +71,7 @@ __all__ = [
     "SamplingParams",
     "SchedulerConfig",
     "StrictModel",
+    "Task",
     "TokenLogprobs",
     "Tokenizer",
     "answer_format",
@@ -80,7 +90,7 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Load the model and begin stepping. Raises ConfigError with the cause."""
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
+    def generate(self, request: EngineRequest) -> AsyncIterator[RequestOutput]:
         """Outputs of `request`; consecutive ones come merged when the consumer is slower than the engine.
 
         Raises RequestError before the first output if the request is refused, EngineDeadError if the engine dies.
@@ -94,8 +104,11 @@ class Engine(Protocol):
         Raises EngineDeadError when the engine dies; ends after shutdown.
         """
 
-    async def submit(self, request: GenerationRequest) -> None:
+    async def submit(self, request: EngineRequest) -> None:
         """Accept `request`; its outputs come through `steps`. Raises RequestError if it is refused."""
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingOutput:
+        """The vector of one text, or the score of one pair. Raises RequestError if it is refused."""
 
     async def abort(self, request_id: str) -> None:
         """End the request, wherever it is; its last output has FinishReason.ABORT. Unknown ids are ignored."""
@@ -132,14 +145,18 @@ class PreflightReport:
     weights_bytes: int
     activation_bytes: int
     kv_bytes: int
-    kv_capacity_tokens: int
+    kv_capacity_tokens: int                # an encoder keeps no cache: 0
+    task: Task = "generate"
 
 
 def preflight(config: EngineConfig) -> PreflightReport:
     """Plan the engine of `config` without loading it. Raises ConfigError, naming the field. Imports torch only now."""
-    from engine.build import plan_engine
+    from engine.build import describe_configured, plan_engine
 
-    plan = plan_engine(config)
+    description = describe_configured(config)
+    if not description.spec.causal:
+        return _encoder_report(config, description)
+    plan = plan_engine(config, description)
     return PreflightReport(
         model_name=plan.description.resolved.name,
         device=str(plan.device),
@@ -149,4 +166,21 @@ def preflight(config: EngineConfig) -> PreflightReport:
         activation_bytes=plan.memory.working_bytes,
         kv_bytes=plan.memory.kv_bytes,
         kv_capacity_tokens=plan.memory.capacity_tokens,
+    )
+
+
+def _encoder_report(config: EngineConfig, description: "ModelDescription") -> PreflightReport:
+    from engine.encoding.build import plan_encoder
+
+    plan = plan_encoder(config, description)
+    return PreflightReport(
+        model_name=description.resolved.name,
+        device=str(description.device),
+        dtype=description.dtypes.weights,
+        max_model_len=description.max_model_len,
+        weights_bytes=plan.weight_bytes,
+        activation_bytes=plan.working_bytes,
+        kv_bytes=0,
+        kv_capacity_tokens=0,
+        task=description.task,
     )

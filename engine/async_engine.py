@@ -1,4 +1,4 @@
-"""AsyncEngine: EngineCore on a thread of its own, with asyncio on this side and plain method calls on that side."""
+"""AsyncEngine: a core on a thread of its own, with asyncio on this side and plain method calls on that side."""
 
 import asyncio
 import threading
@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.errors import EngineDeadError, EngineError
 from engine.outputs import Continuation, EngineStats, RequestOutput
 from engine.request import GenerationRequest
 from engine.sampling.grammar.cache import Grammars
 from engine.sampling.grammar.checks import GrammarError
 from engine.sampling.grammar.compiler import Grammar
+from engine.stepping import Core
 from engine.streams import RequestStreams
 
 IDLE_WAIT_S = 0.25            # an idle loop comes round this often, so that its heartbeat stays fresh
@@ -28,22 +29,22 @@ class AsyncEngine:
     """The Engine of `engine.api`.
 
     Commands travel to the step thread in a deque and are carried out between two steps; outputs travel back by
-    `call_soon_threadsafe`. The thread alone touches EngineCore, so the core needs no locks.
+    `call_soon_threadsafe`. The thread alone touches the core, so the core needs no locks.
     """
 
     def __init__(
         self,
         config: EngineConfig,
         *,
-        build: Callable[[EngineConfig], EngineCore] | None = None,
+        build: Callable[[EngineConfig], Core] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._build = build or _build_core
         self._clock = clock
-        self._core: EngineCore | None = None
+        self._core: Core | None = None
         self._thread: threading.Thread | None = None
-        self._commands: deque[tuple[Callable[[EngineCore], Any], asyncio.Future[Any]]] = deque()
+        self._commands: deque[tuple[Callable[[Core], Any], asyncio.Future[Any]]] = deque()
         self._wake = threading.Event()
         self._stopping = False
         self._draining = False
@@ -58,12 +59,12 @@ class AsyncEngine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        built: asyncio.Future[EngineCore] = self._loop.create_future()
+        built: asyncio.Future[Core] = self._loop.create_future()
         self._thread = threading.Thread(target=self._build_and_run, args=(built,), name="engine-step", daemon=True)
         self._thread.start()
         self._core = await built
 
-    async def submit(self, request: GenerationRequest) -> None:
+    async def submit(self, request: EngineRequest) -> None:
         self._submitted.add(request.request_id)
         try:
             await self._accept(request)
@@ -83,7 +84,7 @@ class AsyncEngine:
             if self._ended and not self._outbox:
                 return
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
+    async def generate(self, request: EngineRequest) -> AsyncIterator[RequestOutput]:
         outputs = self._streams.open(request.request_id)
         finished = False
         try:
@@ -95,6 +96,11 @@ class AsyncEngine:
             self._streams.close(request.request_id)
             if not finished:
                 self._post_abort(request.request_id)
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingOutput:
+        (output,) = [output async for output in self.generate(request)]
+        assert isinstance(output, EmbeddingOutput)
+        return output
 
     async def abort(self, request_id: str) -> None:
         self._post_abort(request_id)
@@ -117,7 +123,7 @@ class AsyncEngine:
 
     async def drain(self) -> list[Continuation]:
         self._draining = True
-        continuations: list[Continuation] = await self._call(EngineCore.drain)
+        continuations: list[Continuation] = await self._call(lambda core: core.drain())
         return continuations
 
     async def shutdown(self) -> None:
@@ -129,17 +135,17 @@ class AsyncEngine:
 
     # ------------------------------------------------------------------ between the event loop and the step thread
 
-    async def _accept(self, request: GenerationRequest) -> None:
+    async def _accept(self, request: EngineRequest) -> None:
         if self._draining:
             raise EngineDeadError("the engine is shutting down")
         grammar = await self._compiled_grammar(request)
         await self._call(lambda core: core.add_request(request))
         del grammar                                    # the core holds it from here on
 
-    async def _compiled_grammar(self, request: GenerationRequest) -> Grammar | None:
+    async def _compiled_grammar(self, request: EngineRequest) -> Grammar | None:
         """Compiled by threads of its own: the step loop never waits for a grammar."""
         grammars: Grammars | None = getattr(self._core, "grammars", None)
-        spec = request.sampling.grammar
+        spec = request.sampling.grammar if isinstance(request, GenerationRequest) else None
         if spec is None or grammars is None:
             return None
         future = grammars.compiled(spec)
@@ -157,7 +163,7 @@ class AsyncEngine:
         if self._dead is None and self._thread is not None:
             self._post(lambda core: core.abort(request_id), self._loop.create_future())
 
-    async def _call(self, command: Callable[[EngineCore], Any]) -> Any:
+    async def _call(self, command: Callable[[Core], Any]) -> Any:
         if self._dead:
             raise self._dead
         if self._thread is None or self._stopping:
@@ -166,7 +172,7 @@ class AsyncEngine:
         self._post(command, future)
         return await future
 
-    def _post(self, command: Callable[[EngineCore], Any], future: "asyncio.Future[Any]") -> None:
+    def _post(self, command: Callable[[Core], Any], future: "asyncio.Future[Any]") -> None:
         self._commands.append((command, future))
         self._wake.set()
 
@@ -201,7 +207,7 @@ class AsyncEngine:
 
     # ------------------------------------------------------------------------------------------- on the step thread
 
-    def _build_and_run(self, built: "asyncio.Future[EngineCore]") -> None:
+    def _build_and_run(self, built: "asyncio.Future[Core]") -> None:
         """The whole life of the engine on one thread.
 
         The model is built here too: OpenMP keeps a team of workers for every thread that has computed, and once there
@@ -217,7 +223,7 @@ class AsyncEngine:
         self._run(core)
         core.close()
 
-    def _run(self, core: EngineCore) -> None:
+    def _run(self, core: Core) -> None:
         try:
             is_checked = False
             while not self._stopping:
@@ -246,7 +252,7 @@ class AsyncEngine:
             cause = f"the engine's step loop failed: {type(error).__name__}: {error}"
             self._to_loop(self._fail, EngineDeadError(cause))
 
-    def _carry_out_commands(self, core: EngineCore) -> None:
+    def _carry_out_commands(self, core: Core) -> None:
         while self._commands:
             command, future = self._commands.popleft()
             result, refusal = None, None
@@ -276,7 +282,7 @@ def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | N
         future.set_result(result)
 
 
-def _build_core(config: EngineConfig) -> EngineCore:
-    from engine.build import build_core
+def _build_core(config: EngineConfig) -> Core:
+    from engine.build import build_any_core
 
-    return build_core(config)
+    return build_any_core(config)

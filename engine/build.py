@@ -9,6 +9,8 @@ import torch
 from engine.config import EngineConfig, SchedulerConfig
 from engine.core import EngineCore
 from engine.device import DeviceDefaults, device_defaults, resolve_device, use_threads
+from engine.encoding.build import build_encoder_core
+from engine.errors import ConfigError
 from engine.kv_cache.manager import KVCacheManager
 from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.capacity import MemoryPlan, free_memory_bytes, plan_memory
@@ -24,6 +26,7 @@ from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import Limits, Policy
 from engine.step.graphs import decode_batch_sizes
+from engine.stepping import Core
 from engine.text.tokenizer import load_tokenizer
 from engine.trace import TraceWriter
 
@@ -42,11 +45,13 @@ class EnginePlan:
         return self.description.device
 
 
-def plan_engine(config: EngineConfig) -> EnginePlan:
+def plan_engine(config: EngineConfig, description: ModelDescription | None = None) -> EnginePlan:
     """Raises ConfigError, naming the field, if the engine cannot run here as configured."""
     device = resolve_device(config)
     defaults = device_defaults(device)
-    description = describe_model(resolve(config.model), config, str(device))
+    description = description or describe_configured(config)
+    if not description.spec.causal:
+        raise ConfigError(f"model: {description.resolved.name} is an encoder; it generates no text")
     policy, limits = build_policy(config.scheduler, defaults)
     memory = plan_memory(
         description,
@@ -61,7 +66,11 @@ def plan_engine(config: EngineConfig) -> EnginePlan:
 
 
 def build_core(
-    config: EngineConfig, *, model: LoadedModel | None = None, observer: StepObserver | None = None
+    config: EngineConfig,
+    *,
+    model: LoadedModel | None = None,
+    observer: StepObserver | None = None,
+    description: ModelDescription | None = None,
 ) -> EngineCore:
     """Load the model and build the engine around it. Raises ConfigError.
 
@@ -70,7 +79,7 @@ def build_core(
     """
     use_threads(config)
     torch.manual_seed(config.seed)
-    plan = plan_engine(config)
+    plan = plan_engine(config, description)
     description, memory, device = plan.description, plan.memory, plan.device
     tokenizer = load_tokenizer(description.resolved.path, trust_remote_code=config.trust_remote_code)
     grammars = Grammars(tokenizer, **config.grammar.model_dump())      # takes its time beside the loading of weights
@@ -114,6 +123,20 @@ def build_core(
         observer=observer or _trace(config, plan),
         grammars=grammars,
     )
+
+
+def build_any_core(config: EngineConfig) -> Core:
+    """The core that the model of `config` needs. Raises ConfigError."""
+    use_threads(config)
+    description = describe_configured(config)
+    if description.spec.causal:
+        return build_core(config, description=description)
+    return build_encoder_core(config, description)
+
+
+def describe_configured(config: EngineConfig) -> ModelDescription:
+    """What `config` means on this machine. Raises ConfigError."""
+    return describe_model(resolve(config.model), config, str(resolve_device(config)))
 
 
 def _trace(config: EngineConfig, plan: EnginePlan) -> TraceWriter | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.embedding import EngineRequest
 from engine.errors import InvalidRequest, QueueFull
 from engine.metrics import EngineMetrics
 from engine.observer import StepObserver
@@ -96,11 +97,13 @@ class EngineCore:
         """
         return self._wait_until_s
 
-    def add_request(self, generation: GenerationRequest) -> None:
+    def add_request(self, generation: EngineRequest, /) -> None:
         """Accept `generation`. Raises RequestError if it can never be served, or not now.
 
         Waits for its grammar to be compiled: whoever calls this between two steps has that done before.
         """
+        if not isinstance(generation, GenerationRequest):
+            raise InvalidRequest("this model generates text; it gives no embeddings", param="model")
         if generation.request_id in self._responses:
             raise InvalidRequest(f"request id {generation.request_id!r} is in use", param="request_id")
         if not generation.prompt_token_ids:
