@@ -33,7 +33,6 @@ class ChatRequest(ToolFields, SamplingFields):
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "functions": ([],),
         "function_call": ("none", "auto"),
-        "response_format": ({"type": "text"},),
         "modalities": (["text"],),
         "audio": (),
         "prediction": (),
@@ -55,6 +54,12 @@ class ChatRequest(ToolFields, SamplingFields):
     def _check_logprobs(self) -> "ChatRequest":
         if self.top_logprobs is not None and not self.logprobs:
             raise bad_request("top_logprobs is only allowed with logprobs", "top_logprobs")
+        return self
+
+    @model_validator(mode="after")
+    def _check_structure(self) -> "ChatRequest":
+        if self.grammar is not None and self.offered_tools:
+            raise bad_request("structured output and tools exclude each other; tool_choice 'none' offers none", "tools")
         return self
 
     def check_limits(self, limits: RequestLimits) -> None:

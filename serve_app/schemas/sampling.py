@@ -10,6 +10,7 @@ from engine.api import SamplingParams, Tokenizer
 from serve_app.errors import bad_request
 from serve_app.limits import RequestLimits
 from serve_app.schemas.base import RequestBody, beyond
+from serve_app.schemas.structured import StructuredFields
 
 SEED_BITS = 63
 MAX_USER_LENGTH = 256
@@ -27,7 +28,7 @@ class StreamOptions(RequestBody):
     include_usage: bool = False
 
 
-class SamplingFields(RequestBody):
+class SamplingFields(StructuredFields):
     """Fields beyond the OpenAI reference carry the names and meanings that vLLM and SGLang gave them."""
 
     harmless = frozenset({"metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier"})
@@ -122,6 +123,7 @@ class SamplingFields(RequestBody):
             logit_bias=self._logit_bias(),
             allowed_token_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
             bad_words=bad_words,
+            grammar=self.grammar,
             seed=secrets.randbits(SEED_BITS) if self.seed is None else self.seed,
             min_tokens=self.min_tokens,
             stop=tuple(self.stop),
