@@ -55,9 +55,19 @@ def test_a_schema_is_enforced_strict_or_not_and_arrives_as_it_was_sent(strict):
     [
         ({"response_format": {"type": "json_object"}}, "json_schema", '{"type": "object"}', "response_format"),
         ({"structured_outputs": {"json": SCHEMA}}, "json_schema", json.dumps(SCHEMA), "structured_outputs.json"),
-        ({"structured_outputs": {"json": '{"type":"null"}'}}, "json_schema", '{"type":"null"}', "structured_outputs.json"),
+        (
+            {"structured_outputs": {"json": '{"type":"null"}'}},
+            "json_schema",
+            '{"type":"null"}',
+            "structured_outputs.json",
+        ),
         ({"structured_outputs": {"json": True}}, "json_schema", "true", "structured_outputs.json"),
-        ({"structured_outputs": {"json_object": True}}, "json_schema", '{"type": "object"}', "structured_outputs.json_object"),
+        (
+            {"structured_outputs": {"json_object": True}},
+            "json_schema",
+            '{"type": "object"}',
+            "structured_outputs.json_object",
+        ),
         ({"structured_outputs": {"regex": "a+", "choice": None}}, "regex", "a+", "structured_outputs.regex"),
         ({"structured_outputs": {"grammar": 'start: "a"'}}, "lark", 'start: "a"', "structured_outputs.grammar"),
         ({"structured_outputs": {"choice": ["a.b", "(c|d)"]}}, "regex", r"a\.b|\(c\|d\)", "structured_outputs.choice"),
@@ -66,7 +76,7 @@ def test_a_schema_is_enforced_strict_or_not_and_arrives_as_it_was_sent(strict):
         ({"guided_choice": ["a"]}, "regex", "a", "guided_choice"),
         ({"guided_grammar": 'start: "a"'}, "lark", 'start: "a"', "guided_grammar"),
     ],
-)  # fmt: skip
+)
 def test_each_field_is_a_grammar_that_names_it(fields, kind, text, param):
     spec = grammar_of(**fields)
     assert spec == GrammarSpec(kind, text) and spec.param == param
@@ -77,12 +87,22 @@ def test_each_field_is_a_grammar_that_names_it(fields, kind, text, param):
     [
         ({"response_format": {"type": "nope"}}, "response_format.type", "'json_object'"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "needs json_schema"),
-        ({"response_format": {"type": "text", "json_schema": {"name": "a", "schema": {}}}}, "response_format", "has no"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
-         "response_format.json_schema.schema", "required"),
+        (
+            {"response_format": {"type": "text", "json_schema": {"name": "a", "schema": {}}}},
+            "response_format",
+            "has no",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "response_format.json_schema.schema",
+            "required",
+        ),
         ({"response_format": form({}, extra=1)}, "response_format.json_schema.extra", "unknown field"),
-        ({"response_format": form({}) | {"json_schema": {"name": "a b", "schema": {}}}},
-         "response_format.json_schema.name", "pattern"),
+        (
+            {"response_format": form({}) | {"json_schema": {"name": "a b", "schema": {}}}},
+            "response_format.json_schema.name",
+            "pattern",
+        ),
         ({"response_format": "json"}, "response_format", "dictionary"),
         ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "exactly one"),
@@ -90,13 +110,16 @@ def test_each_field_is_a_grammar_that_names_it(fields, kind, text, param):
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
         ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice[0]", "at least 1"),
         ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", "True"),
-        ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
-         "structured_outputs", "together"),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+            "structured_outputs",
+            "together",
+        ),
         ({"guided_regex": "a", "guided_json": {}}, "guided_regex", "together"),
         ({"guided_decoding_backend": "auto"}, "guided_decoding_backend", "unknown field"),
         ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "tools", "exclude each other"),
     ],
-)  # fmt: skip
+)
 def test_refusals_name_the_field(fields, param, says):
     refusal = refusal_of(**fields)
     assert refusal.param == param and says in refusal.message
