@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 EOS = "<|im_end|>"
 # Ends with the last message's own text, so that a scripted model can be led by what the user says.
 CHAT_TEMPLATE = (
+    "{% if tools %}call these with <tool_call>: {{ tools | tojson }}\n{% endif %}"
     "{% for message in messages %}"
     "{% if message.role == 'wizard' %}{{ raise_exception('no wizards') }}{% endif %}"
     "<|im_start|>{{ message.role }}\n{{ message.content }}"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from engine.api import AnswerFormat, SamplingParams, Tokenizer
+from engine.api import AnswerFormat, AnswerParser, GrammarSpec, SamplingParams, Tokenizer
 from serve_app.chat_answer import ChatAnswer
 from serve_app.deltas import Deltas
 from serve_app.errors import bad_request
@@ -52,12 +52,15 @@ async def chat_completions(http: Request) -> ASGIApp:
     sampling = body.sampling(
         max_tokens, logprobs=body.num_logprobs, prompt_logprobs=body.prompt_logprobs, bad_words=prompt.bad_words
     )
-    sampling = _readable(sampling, service.answer_format, may_call=bool(body.offered_tools))
+    is_structured = sampling.grammar is not None      # content then, from its first character to its last
+    parsers = [None if is_structured else _parser(service, body, prompt.text) for _ in range(body.n)]
+    new_call_id = partial(_new_call_id, service.answer_format.call_id_length)
+    sampling = _with_calls(sampling, service.answer_format, body, prompt.text)
     return await respond(
         http,
         service.replicas,
         identity.requests([prompt.token_ids], body.n, sampling, priority=body.priority, tenant=body.user),
-        ChatAnswer(service, body, identity, [_deltas(service, body, prompt.text) for _ in range(body.n)]),
+        ChatAnswer(service, body, identity, [Deltas(parser, new_call_id) for parser in parsers]),
         stream=body.stream,
         timeout_s=service.request_timeout_s,
         keep_alive_s=service.keep_alive_s,
@@ -72,10 +75,6 @@ def _check_tools(service: Service, body: ChatRequest) -> None:
         raise tools_refused("the model's chat template does not take any")
     if service.answer_format.tools is None:
         raise tools_refused("how the model writes calls is not known; its operator may set tool_parser")
-    if body.must_call:
-        raise bad_request(
-            "tool_choice: this server takes 'none' and 'auto'", "tool_choice", "unsupported_parameter"
-        )
 
 
 def _prompt(tokenizer: Tokenizer, body: ChatRequest) -> _Prompt:
@@ -97,23 +96,30 @@ def rendered(tokenizer: Tokenizer, body: Conversation, tools: Sequence[Tool] = (
     )
 
 
-def _readable(sampling: SamplingParams, answer_format: AnswerFormat, *, may_call: bool) -> SamplingParams:
-    """`sampling` with what the parser of the answer needs in its text, and ends that belong to calls."""
-    kept = answer_format.kept_token_ids(with_tools=may_call)
-    stops = answer_format.stop_token_ids if may_call else ()
-    return replace(sampling, kept_special_token_ids=kept, stop_token_ids=sampling.stop_token_ids + stops)
+def _with_calls(
+    sampling: SamplingParams, answer_format: AnswerFormat, body: ChatRequest, prompt: str
+) -> SamplingParams:
+    """`sampling` of an answer that may call tools: with markers in its text, ends of its own, and valid calls."""
+    tools = body.offered_tools
+    sampling = replace(sampling, kept_special_token_ids=answer_format.kept_token_ids(with_tools=bool(tools)))
+    if not tools:
+        return sampling
+    sampling = replace(sampling, stop_token_ids=sampling.stop_token_ids + answer_format.stop_token_ids)
+    if not body.must_call and not any(tool.function.strict for tool in tools):
+        return sampling
+    functions = [tool.as_function(is_strict=body.must_call or tool.function.strict) for tool in tools]
+    text = answer_format.grammar(prompt, functions, must_call=body.must_call, max_calls=body.max_calls)
+    return replace(sampling, grammar=GrammarSpec("lark", text, "tools", names_tokens=True))
 
 
-def _deltas(service: Service, body: ChatRequest, prompt: str) -> Deltas:
+def _parser(service: Service, body: ChatRequest, prompt: str) -> AnswerParser | None:
     """Of one choice of the answer to `prompt`."""
-    answer_format = service.answer_format
-    parser = answer_format.parser(
+    return service.answer_format.parser(
         prompt,
         frozenset(tool.function.name for tool in body.offered_tools),
-        max_calls=None if body.parallel_tool_calls else 1,
+        max_calls=body.max_calls,
         is_raw=not body.skip_special_tokens,
     )
-    return Deltas(parser, partial(_new_call_id, answer_format.call_id_length))
 
 
 def _new_call_id(length: int | None) -> str:

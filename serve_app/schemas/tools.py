@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from engine.api import Function
 from serve_app.errors import ApiError, bad_request
 from serve_app.limits import RequestLimits
 from serve_app.schemas.base import RequestBody, beyond
@@ -20,7 +21,7 @@ class FunctionDefinition(RequestBody):
     name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] = Field(default_factory=lambda: dict(NO_PARAMETERS))
-    strict: bool = False
+    strict: bool = Field(False, description="arguments fit the schema even if tool_choice is auto")
 
     @field_validator("parameters")
     @classmethod
@@ -38,6 +39,10 @@ class Tool(RequestBody):
         """As models have seen tools in training."""
         function = self.function.model_dump(include={"name", "description", "parameters"}, exclude_none=True)
         return {"type": "function", "function": function}
+
+    def as_function(self, *, is_strict: bool) -> Function:
+        """What calls may be: of the schema's objects or, unless `is_strict`, of any."""
+        return Function(self.function.name, self.function.parameters if is_strict else {"type": "object"})
 
 
 class FunctionReference(RequestBody):
@@ -86,9 +91,13 @@ ToolChoice = Annotated[
 class ToolFields(RequestBody):
     """The fields of a request that are about tools."""
 
-    tools: list[Tool] = Field(default_factory=list)
-    tool_choice: ToolChoice = "auto"
-    parallel_tool_calls: bool = True                  # false: at most one call an answer
+    tools: list[Tool] = Field(default_factory=list, description="functions that the answer may call")
+    tool_choice: ToolChoice = Field(
+        "auto",
+        description="none: the model is not shown the tools; required: the answer is one or more calls that fit the "
+        "schemas; a function: it is one call of that; allowed_tools: the model is shown no others",
+    )
+    parallel_tool_calls: bool = Field(True, description="false: no call beyond the first one")
 
     @model_validator(mode="after")
     def _check_tools(self) -> "ToolFields":
@@ -125,6 +134,11 @@ class ToolFields(RequestBody):
             case NamedTool():
                 return True
         return self.tool_choice == "required"
+
+    @property
+    def max_calls(self) -> int | None:
+        """Most calls of an answer; None: any number."""
+        return 1 if isinstance(self.tool_choice, NamedTool) or not self.parallel_tool_calls else None
 
     @property
     def _chosen_names(self) -> list[str] | None:

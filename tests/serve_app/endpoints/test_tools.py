@@ -1,4 +1,4 @@
-"""Tools, calls and reasoning over the chat endpoint, answers scripted."""
+"""Calls and reasoning over the chat endpoint, answers scripted."""
 
 import json
 from pathlib import Path
@@ -6,88 +6,28 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from engine.api import load_tokenizer
-from tests.serve_app.fake_engine import FakeEngine, script
-from tests.serve_app.harness import events, serving
-from tests.tiny_tokenizer import write_tiny_tokenizer
-
-PATH = "/v1/chat/completions"
-USER = {"role": "user", "content": "hi"}
-TEMPLATE = (
-    "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}Answer with <tool_call>.{% endif %}"
-    "{% for message in messages %}[{{ message.role }}]{{ message.reasoning_content }}{{ message.content or '' }}"
-    "{% for call in message.tool_calls or () %}<{{ call.function.name }} {{ call.function.arguments.x }}>{% endfor %}"
-    "{% endfor %}{% if false %}</think>{% endif %}{{ opening }}"
-)
-PARAMETERS = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-F = {"type": "function", "function": {"name": "f", "description": "does f", "parameters": PARAMETERS}}
-G = {"type": "function", "function": {"name": "g"}}
-CALL = ("<tool", '_call>\n{"name"', ': "f", "arguments": {"x', '": 1}}', "\n</tool_call>")
-MALFORMED = ("<tool_call>", '{"name": "nobody"', ', "arguments": {}}', "</tool_call>")
+from tests.serve_app.endpoints.tool_answers import (
+    CALL,
+    MALFORMED,
+    PATH,
+    USER,
+    F,
+    G,
+    ask,
+    engine_of,
+    folded,
+    message_of,
+    without_ids,
+    write_model,
+)  # fmt: skip
+from tests.serve_app.harness import serving
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    folder = tmp_path_factory.mktemp("tools")
-    write_tiny_tokenizer(folder, chat_template=TEMPLATE)
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    return folder
-
-
-def engine_of(*pieces: str) -> FakeEngine:
-    return FakeEngine(script(*pieces), max_model_len=2048)
-
-
-async def ask(model: Path, pieces: tuple[str, ...], body: dict[str, Any], **config: Any) -> tuple[Any, Any]:
-    """The whole answer, and the chunks of the streamed one."""
-    request = {"messages": [USER], "tools": [F, G]} | body
-    async with serving(engine_of(*pieces), model, **config) as client:
-        whole = await client.post(PATH, json=request)
-        streamed = await client.post(PATH, json=request | {"stream": True})
-    assert whole.status_code == streamed.status_code == 200, whole.text
-    *chunks, done = events(streamed.text)
-    assert done == "[DONE]"
-    ChatCompletion.model_validate(whole.json())
-    for chunk in chunks:
-        ChatCompletionChunk.model_validate(chunk)
-    return whole.json(), chunks
-
-
-def folded(chunks: list[Any], index: int = 0) -> dict[str, Any]:
-    """What a client makes of the deltas of one choice."""
-    content, reasoning, calls, reasons = "", "", {}, []
-    for choice in (chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index):
-        delta = choice["delta"]
-        content += delta.get("content") or ""
-        reasoning += delta.get("reasoning_content") or ""
-        for call in delta.get("tool_calls", ()):
-            if "id" in call:
-                assert call["index"] == len(calls)
-                assert call["function"]["arguments"] == ""
-                calls[call["index"]] = {"id": call["id"], "type": call["type"], "function": dict(call["function"])}
-            else:
-                assert call["function"]["arguments"]
-                calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
-        reasons += [choice["finish_reason"]] if choice["finish_reason"] else []
-    (reason,) = reasons
-    return {"content": content, "reasoning": reasoning, "calls": list(calls.values()), "finish_reason": reason}
-
-
-def message_of(answer: Any, index: int = 0) -> dict[str, Any]:
-    choice = answer["choices"][index]
-    message = choice["message"]
-    return {
-        "content": message["content"] or "",
-        "reasoning": message.get("reasoning_content", ""),
-        "calls": message.get("tool_calls", []),
-        "finish_reason": choice["finish_reason"],
-    }
-
-
-def without_ids(message: dict[str, Any]) -> dict[str, Any]:
-    return message | {"calls": [call | {"id": ""} for call in message["calls"]]}
+    return write_model(tmp_path_factory.mktemp("tools"))
 
 
 @pytest.mark.parametrize("pieces", [
@@ -170,13 +110,6 @@ async def test_without_tools_nothing_is_a_call(model: Path, body: dict[str, Any]
     assert whole["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_only_allowed_tools_are_called(model: Path) -> None:
-    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {
-        "name": "g"}}]}}  # fmt: skip
-    whole, _ = await ask(model, CALL, {"tool_choice": choice})
-    assert message_of(whole)["calls"] == []
-
-
 async def test_logprobs_cover_the_tokens_of_calls(model: Path) -> None:
     whole, chunks = await ask(model, CALL, {"logprobs": True})
     entries = whole["choices"][0]["logprobs"]["content"]
@@ -204,41 +137,6 @@ async def test_the_template_is_given_tools_and_the_history_of_calls(model: Path)
     assert tokenizer.decode(engine.requests[0].prompt_token_ids, skip_special_tokens=False) == expected
 
 
-@pytest.mark.parametrize("body, param", [
-    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0]"),
-    ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, "tools[0].function.name"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
-     "tools[0].function.parameters"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "parameter": {}}}]}, "tools[0].function.parameter"),
-    ({"tools": [F, F]}, "tools"),
-    ({"tools": [G] * 129}, "tools"),
-    ({"tool_choice": "sometimes"}, "tool_choice"),
-    ({"tool_choice": {"type": "custom"}}, "tool_choice"),
-    ({"tool_choice": 5}, "tool_choice"),
-    ({"tool_choice": {"type": "function"}}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice"),
-    ({"tools": None, "tool_choice": "required"}, "tool_choice"),
-    ({"tools": None, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-    ({"parallel_tool_calls": "yes"}, "parallel_tool_calls"),
-    ({"functions": [{"name": "f"}]}, "functions"),
-    ({"function_call": {"name": "f"}}, "function_call"),
-])  # fmt: skip
-async def test_what_makes_no_sense_is_refused_by_name(model: Path, body: dict[str, Any], param: str) -> None:
-    async with serving(engine_of(), model) as client:
-        response = await client.post(PATH, json={"messages": [USER], "tools": [F, G]} | body)
-    assert response.status_code == 400
-    assert response.json()["error"]["param"].startswith(param)
-
-
-async def test_a_model_that_knows_no_tools_is_not_asked_for_calls(tiny_model: Path) -> None:
-    async with serving(engine_of(), tiny_model) as client:
-        response = await client.post(PATH, json={"messages": [USER], "tools": [F]})
-        none = await client.post(PATH, json={"messages": [USER], "tools": [F], "tool_choice": "none"})
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
-    assert "chat template" in response.json()["error"]["message"]
-    assert none.status_code == 200
-
-
 async def test_parsers_are_chosen_in_the_configuration(model: Path) -> None:
     pieces = ("[TOOL_CALLS]", 'f[ARGS]{"x": 1}')
     whole, _ = await ask(model, pieces, {}, tool_parser="mistral", reasoning_parser="none")
@@ -251,8 +149,7 @@ async def test_parsers_are_chosen_in_the_configuration(model: Path) -> None:
 
 
 async def test_special_markers_are_in_the_text_for_the_parser_only(model: Path, tmp_path: Path) -> None:
-    write_tiny_tokenizer(tmp_path, chat_template=TEMPLATE, special=("<tool_call>", "</think>"))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    write_model(tmp_path, special=("<tool_call>", "</think>"))
     tokenizer = load_tokenizer(tmp_path)
     kept = {tokenizer.special_token_id("<tool_call>"), tokenizer.special_token_id("</think>")}
     engine = engine_of("<tool_call>", "x")
