@@ -14,7 +14,6 @@ from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.errors import EngineDeadError, EngineError
 from engine.outputs import Continuation, EngineStats, RequestOutput
 from engine.request import GenerationRequest
-from engine.sampling.grammar.cache import Grammars
 from engine.sampling.grammar.checks import GrammarError
 from engine.sampling.grammar.compiler import Grammar
 from engine.stepping import Core
@@ -144,14 +143,16 @@ class AsyncEngine:
 
     async def _compiled_grammar(self, request: EngineRequest) -> Grammar | None:
         """Compiled by threads of its own: the step loop never waits for a grammar."""
-        grammars: Grammars | None = getattr(self._core, "grammars", None)
+        grammars = None if self._core is None else self._core.grammars
         spec = request.sampling.grammar if isinstance(request, GenerationRequest) else None
         if spec is None or grammars is None:
             return None
         future = grammars.compiled(spec)
+        compiled = asyncio.wrap_future(future)
+        compiled.add_done_callback(_read)
         try:
             async with asyncio.timeout(grammars.compile_timeout_s):
-                return await asyncio.shield(asyncio.wrap_future(future))
+                return await asyncio.shield(compiled)
         except (GrammarError, TimeoutError) as error:
             raise grammars.refusal(spec, future, error) from None
         except asyncio.CancelledError:
@@ -270,6 +271,12 @@ class AsyncEngine:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
             self._stopping = True                      # the loop is closed: nobody is left to serve
+
+
+def _read(future: "asyncio.Future[Any]") -> None:
+    """So that asyncio does not complain of an error that came after whoever waited had gone."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

@@ -142,6 +142,10 @@ class ModelRunner:
         decode = StepPlan(dict.fromkeys(requests, 1), dict.fromkeys(requests, 2), tables, sampling=tuple(requests))
         for plan in (decode, StepPlan({}, {}, {}, finished=tuple(requests))):
             self.execute(plan)
+        for mask in (None, (0,)):                              # the kernel is another one where there is a bitmask
+            sampling = SamplingParams(max_tokens=1, repetition_penalty=2.0, allowed_token_ids=mask)
+            logits = torch.zeros(1, self._vocab_size, device=self._device)
+            apply_penalties(logits, [PenaltyState(sampling, (0,), vocab_size=self._vocab_size)])
 
     def _record(self, batch_size: int) -> None:
         nobody = pad_decode(StepArrays.of_nothing(self._max_blocks), batch_size)

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from engine.embedding import EngineRequest
 from engine.outputs import Continuation, EngineStats, RequestOutput
+from engine.sampling.grammar.cache import Grammars
 
 
 class Core(Protocol):
@@ -11,6 +12,10 @@ class Core(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+
+    @property
+    def grammars(self) -> Grammars | None:
+        """What compiles the grammars of requests, before they are added; None: requests have none here."""
 
     @property
     def wait_until_s(self) -> float | None:

@@ -43,6 +43,8 @@ class _Waiting:
 class EncoderCore:
     """The Core of `engine.stepping` for encoders."""
 
+    grammars = None                                    # nothing is generated
+
     def __init__(
         self,
         runner: TextRunner,
