@@ -54,7 +54,7 @@
     const decodes = step.rows.filter(r => r[2] === "decode").map(r => r[0]).join(", ");
     now.textContent = `Iteration ${last}, ${((step.ended - step.begun) * 1e3).toFixed(2)} ms: `
       + `${count("prefill", 4)} prompt tokens${prompts && " (" + prompts + ")"}, `
-      + `${count("decode", 4)} decodes${decodes && " (" + decodes + ")"}, ${idle} rows discarded, ${blocks} blocks held`
+      + `${count("decode", 4)} decodes${decodes && " (" + decodes + ")"}, ${idle} rows discarded, ${blocks} blocks of theirs`
       + (step.preempted.length ? `; preempted: ${step.preempted.join(", ")}` : "");
   }
 

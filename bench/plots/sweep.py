@@ -51,6 +51,7 @@ def _bars_by_cap(runs: Sequence[PolicyRun], *, title, text, label, value, form, 
         of_axes.tick_params(axis="y", length=0)
         of_axes.grid(axis="x", color="#E4E4E4", linewidth=0.8)
         of_axes.set_axisbelow(True)
+        of_axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     caption(drawn, title, text)
     return drawn
 
@@ -169,8 +170,8 @@ def waste_figure(runs: Sequence[PolicyRun], *, title: str, text: str) -> Figure:
         filled, wasted = steps.kv_usage * (1 - steps.kv_waste), steps.kv_usage * steps.kv_waste
         of_axes.barh(place, filled, color=shade, height=0.74)
         of_axes.barh(place, wasted, left=filled, color="white", edgecolor=GREY, hatch="////", linewidth=0, height=0.74)
-        blocks = "tokens" if steps.block_size == 1 else f"blocks of {steps.block_size}"
-        told = f"{steps.kv_waste:.0%} of what is held; {reservation(by_label[label].case)}, {blocks}"
+        blocks = "token by token" if steps.block_size == 1 else f"in blocks of {steps.block_size}"
+        told = f"{steps.kv_waste:.0%} wasted; holds {reservation(by_label[label].case)}, {blocks}"
         of_axes.text(1.015, place, told, va="center", fontsize=9.5)
     of_axes.set_yticks(range(len(labels)), labels, fontsize=10)
     of_axes.set(xlim=(0, 1), ylim=(len(labels) - 0.4, -0.6), xlabel="share of the KV pool, mean over the run")

@@ -9,7 +9,7 @@ A sweep writes JSON, pictures and one HTML page to a folder under bench/results.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -69,8 +69,7 @@ def sweep_simulated(args: argparse.Namespace, objective: Objective) -> None:
     for case, workload, repeat in tqdm(planned, unit="run"):
         runs.append(target.run(case, workload, objective, repeat=repeat))
     sentences = _sentences(runs, target)
-    setting = f"{args.model} on {_device_text(args.device)}, {_setting_text(args)}"
-    _publish(args, runs, sentences, setting, target.description(Case("chunked")))
+    _publish(args, runs, sentences, _device_text(args.device), target.description(Case("chunked")))
 
 
 def _sentences(runs: Sequence[PolicyRun], target: SimulatedTarget) -> list[str]:
@@ -96,22 +95,28 @@ def sweep_measured(args: argparse.Namespace, objective: Objective) -> None:
         bar.set_postfix_str(f"{case.label}, cap {workload.parameters['cap']}")
         runs.append(target.run(case, workload, objective, repeat=repeat))
     sentences = [order_text(runs, cap) for cap in sorted({run.cap for run in runs})]
-    _publish(args, runs, sentences, f"{args.model} on this {device}, {_setting_text(args)}", target.description())
+    _publish(args, runs, sentences, f"this {device}", target.description())
 
 
 def _device_text(device: str) -> str:
     return f"a simulated {device.removeprefix('sim:')}" if device.startswith("sim:") else "this machine, simulated"
 
 
-def _setting_text(args: argparse.Namespace) -> str:
-    spec = burst(args.setting, 1)
-    size = _SMALL if args.tiny else asdict(spec)
-    return f"{size['num_requests']} requests at once, {size['prompt_len']} tokens in, seed {args.seed}"
+def _settings_text(args: argparse.Namespace, device: str) -> tuple[str, str]:
+    """What was run, in a line: the throughput sweep, the latency study."""
+    small = _SMALL if args.tiny else {}
+    at_once, spread = asdict(burst(args.setting, 1)) | small, asdict(poisson(args.setting, 1)) | small
+    on = f"{args.model} on {device}, seed {args.seed}"
+    return (
+        f"{at_once['num_requests']} requests at once, {at_once['prompt_len']} tokens in; {on}",
+        f"{spread['num_requests']} requests of 1 to {spread['prompt_len']} tokens, arriving at random; {on}",
+    )
 
 
 def _publish(
-    args: argparse.Namespace, runs: Sequence[PolicyRun], sentences: Sequence[str], setting: str, description: object
-) -> None:
+    args: argparse.Namespace, runs: Sequence[PolicyRun], sentences: Sequence[str], device: str,
+    description: Mapping[str, object],
+) -> None:  # fmt: skip
     from bench.policies.picture import picture_traces
     from bench.policies.publish import Sweep, publish, throughput_text
 
@@ -121,10 +126,12 @@ def _publish(
     failed = sum(run.summary.num_failed for run in runs)
     if failed:
         print(f"{failed} requests FAILED; see the summaries in the JSON")
+    setting, latency_setting = _settings_text(args, device)
     sweep = Sweep(
-        name=name, title=f"Scheduling policies: {args.model}, {args.device}", setting=setting,
-        description=description, runs=tuple(runs), splits=tuple(splits(runs)) if args.setting == "seed" else (),
-        sentences=tuple(sentences), traces=picture_traces(args.only),
+        name=name, title=f"Scheduling policies: {args.model} on {device}", setting=setting,
+        latency_setting=latency_setting, description=description, runs=tuple(runs),
+        splits=tuple(splits(runs)) if args.setting == "seed" else (), sentences=tuple(sentences),
+        traces=picture_traces(args.only),
     )  # fmt: skip
     print(f"saved {publish(sweep, folder=args.results)}")
 

@@ -47,7 +47,7 @@ def reservation(case: Case) -> str:
     """What a request holds before it needs it, in a word."""
     parameters = parameters_class(case.policy)
     if "reserve" not in parameters.model_fields or case.policy == "trtllm_no_evict":     # it promises, and holds pages
-        return "as needed"
+        return "what it needs"
     return "the context" if case.parameters.get("reserve") == "max_model_len" else "its maximum"
 
 

@@ -183,8 +183,8 @@ def _of_chunked(at: Mapping[str, PolicyRun]) -> str:
     return (
         f"chunked is {ratio(at, 'chunked', 'vllm_v0'):.3f}× vllm_v0: prompts ride beside decodes, which makes "
         f"{chunked.steps.num_steps:,} iterations of {_iteration_ms(chunked):.1f} ms out of {vllm.steps.num_steps:,} of "
-        f"{_iteration_ms(vllm):.1f} ms and lets no request wait ({vllm.steps.paused_share:.0%} of their time there), "
-        f"against {chunked.steps.num_preemptions} preemptions instead of {vllm.steps.num_preemptions}."
+        f"{_iteration_ms(vllm):.1f} ms and lets no running request wait (vllm_v0's do {vllm.steps.paused_share:.0%} of "
+        f"their time), against {chunked.steps.num_preemptions} preemptions instead of {vllm.steps.num_preemptions}."
     )
 
 

@@ -36,6 +36,7 @@ class Sweep:
     name: str                              # of the folder, after the date
     title: str
     setting: str                           # one line: model, device, workload
+    latency_setting: str                   # the same of the latency study
     description: Mapping[str, Any]         # of the target
     runs: tuple[PolicyRun, ...]
     splits: tuple[Split, ...]
@@ -58,6 +59,7 @@ def publish(sweep: Sweep, *, folder: Path = RESULTS) -> Path:
     document = stamp | {
         "title": sweep.title,
         "setting": sweep.setting,
+        "latency_setting": sweep.latency_setting,
         "target": dict(sweep.description),
         "sentences": sweep.sentences,
         "splits": [_split_json(split) for split in sweep.splits],
@@ -101,7 +103,7 @@ def draw(sweep: Sweep, where: Path) -> dict[str, Path]:
         add(title, "policy_and_implementation", split_figure(sweep.splits, title=title, text=text))
     if poisson:
         title = "Latency: from arrival to the last token"
-        add(title, "latency", latency_figure(poisson, title=title, text=sweep.setting))
+        add(title, "latency", latency_figure(poisson, title=title, text=sweep.latency_setting))
     if burst:
         cap = sweep.largest_cap
         at = at_cap(burst, cap)

@@ -64,7 +64,5 @@ def test_pictures_of_steps_are_drawn(draw, tmp_path):
 
 def test_waste_says_how_blocks_were_reserved():
     told = texts(sweep.waste_figure(BURSTS[3:], title="t", text="x"))
-    assert told == [
-        "10% of what is held; its maximum, blocks of 16", "10% of what is held; its maximum, blocks of 16",
-        "10% of what is held; as needed, blocks of 16",
-    ]  # fmt: skip
+    held = ("its maximum", "its maximum", "what it needs")
+    assert told == [f"10% wasted; holds {what}, in blocks of 16" for what in held]

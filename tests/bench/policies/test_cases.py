@@ -43,8 +43,8 @@ def test_a_chosen_few_alone():
     [
         ("orca", {}, "its maximum"),
         ("orca", {"reserve": "max_model_len"}, "the context"),
-        ("chunked", {}, "as needed"),
-        ("trtllm_no_evict", {"reserve": "max_model_len"}, "as needed"),
+        ("chunked", {}, "what it needs"),
+        ("trtllm_no_evict", {"reserve": "max_model_len"}, "what it needs"),
     ],
 )
 def test_what_a_request_holds_before_it_needs_it(policy, parameters, kind):
