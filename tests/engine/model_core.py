@@ -1,5 +1,6 @@
 """An EngineCore around a real, tiny model in float32 on the CPU."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,8 @@ class Schedule:
     num_blocks: int
     max_num_seqs: int = 8
     as_on_gpu: bool = False                            # overlapped steps, and padded decode steps as graphs replay them
+    policy: str = "chunked"
+    parameters: Mapping[str, object] | None = None     # of the policy; default: chunked's, budget and max_num_seqs
 
 
 def build(
@@ -38,10 +41,9 @@ def build(
     eos_token_ids: frozenset[int] = frozenset(),
     grammars: Grammars | None = None,
 ) -> EngineCore:
-    clock, kind = ManualClock(), policy_class("chunked")
-    parameters = kind.Parameters.model_validate(
-        {"max_num_batched_tokens": schedule.budget, "max_num_seqs": schedule.max_num_seqs}
-    )
+    clock, kind = ManualClock(), policy_class(schedule.policy)
+    chunked = {"max_num_batched_tokens": schedule.budget, "max_num_seqs": schedule.max_num_seqs}
+    parameters = kind.Parameters.model_validate(chunked if schedule.parameters is None else schedule.parameters)
     kv = KVCacheTensors.allocate(model.spec, schedule.num_blocks, schedule.block_size, torch.float32, "cpu")
     for tensor in (*kv.keys, *kv.values):
         tensor.fill_(float("nan"))                     # nothing but what was written may ever be read
