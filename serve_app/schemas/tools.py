@@ -41,8 +41,11 @@ class Tool(RequestBody):
         return {"type": "function", "function": function}
 
     def as_function(self, *, is_strict: bool) -> Function:
-        """What calls may be: of the schema's objects or, unless `is_strict`, of any."""
-        return Function(self.function.name, self.function.parameters if is_strict else {"type": "object"})
+        """What calls may pass: what the schema describes or, unless `is_strict`, any object."""
+        parameters = self.function.parameters if is_strict else {"type": "object"}
+        if parameters == NO_PARAMETERS:
+            parameters = parameters | {"additionalProperties": False}
+        return Function(self.function.name, parameters)
 
 
 class FunctionReference(RequestBody):
