@@ -2,6 +2,9 @@ import pytest
 
 from engine.sampling.grammar.checks import GrammarError
 from engine.sampling.grammar.state import GrammarState
+from engine.text.gguf_tokenizer import read_gguf_tokenizer
+from engine.text.token_bytes import byte_alphabet
+from engine.text.tokenizer import Tokenizer
 from tests.engine.sampling.grammar.tokenizers import (
     BYTE_LEVEL,
     SENTENCEPIECE,
@@ -10,6 +13,7 @@ from tests.engine.sampling.grammar.tokenizers import (
     compiled,
     follow,
 )
+from tests.engine.text import tiny
 
 EOS = 1
 VOCAB = BYTE_LEVEL.vocab_size
@@ -100,6 +104,18 @@ def test_requests_that_share_a_grammar_do_not_disturb_each_other():
 def test_forced_text_is_in_the_models_own_tokens():
     assert allowed_texts(state("regex", " Hot done")) == {b" Hot"}
     assert allowed_texts(state("regex", "Dae", SENTENCEPIECE), SENTENCEPIECE) <= {b"Dae", b"D"}
+
+
+def test_a_gguf_file_s_tokenizer_has_grammars(tmp_path):
+    letters = [letter for letter, _ in sorted(byte_alphabet().items(), key=lambda item: item[1])]
+    fields = {"model": "gpt2", "pre": "qwen2", "tokens": [*letters, "ab", "<eos>"], "token_type": [1] * 257 + [3],
+              "merges": ["a b"], "eos_token_id": 257}  # fmt: skip
+    path = tiny.write_gguf(tmp_path / "model.gguf", {f"tokenizer.ggml.{name}": value for name, value in fields.items()})
+    tokenizer = Tokenizer(read_gguf_tokenizer(path))
+    text = state("regex", "a[bc]+", tokenizer, ends=(257,))
+    assert allowed_texts(text, tokenizer) == {b"a", b"ab"}
+    text.append(256)
+    assert {b"b", b"c"} < allowed_texts(text, tokenizer) and 257 in allowed_ids(text)
 
 
 def test_white_space_between_json_tokens_is_bounded():
