@@ -68,7 +68,7 @@ def rules_of(policy: str) -> Rules:
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_every_request_ends_with_its_own_tokens(policy: str):
-    run_examples(policy, 50)
+    run_examples(policy, 40)
 
 
 @pytest.mark.exhaustive
