@@ -30,6 +30,7 @@ RAND_POOL_TOKENS = 512
 SCRIPTED_TEXTS = {
     "P": b" Hot|" + " 🌶".encode()[:3] + b"|\x8c|\xb6| done",
     "V": " U|NO| D|UE| TRE",
+    "C": 'Ok|\n<tool_call>|{"name": "f", |"arguments": {"city": |"Besançon"}|}|</tool_call>',
 }
 SCRIPTED_LOOPS = {"R": b"\x80", "L": b" la"}
 
