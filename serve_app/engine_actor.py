@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from engine.api import Engine, EngineConfig, EngineStats, GenerationRequest, RequestOutput, create_engine
+from engine.api import Engine, EngineConfig, EngineRequest, EngineStats, RequestOutput, create_engine
 
 STATS_EVERY_S = 0.25
 SWITCH_INTERVAL_S = 0.0005
@@ -44,7 +44,7 @@ class EngineActor:
                 stats, told_s = self._engine.stats(), now_s
             yield StepMessage(outputs, stats)
 
-    async def submit(self, requests: tuple[GenerationRequest, ...]) -> None:
+    async def submit(self, requests: tuple[EngineRequest, ...]) -> None:
         """Accept all of `requests` or, raising RequestError, none."""
         results = await asyncio.gather(*map(self._engine.submit, requests), return_exceptions=True)
         errors = [result for result in results if result is not None]

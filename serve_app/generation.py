@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
-from engine.api import FinishReason, GenerationRequest, RequestOutput
+from engine.api import EngineRequest, FinishReason, RequestOutput
 from serve_app.disconnect import or_disconnect
 from serve_app.errors import ApiError, unavailable
 from serve_app.replicas import Outputs, Replicas
@@ -33,16 +33,16 @@ class Answer(Protocol):
 
 
 async def respond(
-    http: Request, replicas: Replicas, requests: tuple[GenerationRequest, ...], answer: Answer, *,
+    http: Request, replicas: Replicas, requests: tuple[EngineRequest, ...], answer: Answer, *,
     stream: bool, timeout_s: float, keep_alive_s: float,
 ) -> ASGIApp:
     """The response to `http`. What is refused is raised here, not told within a 200.
 
     A stream begins with its first output or, if the prompt takes long, after `keep_alive_s`: refusals come at once.
     """
-    outputs = generate(replicas, requests, timeout_s)
     if not stream:
-        return JSONResponse(answer.whole(await or_disconnect(http.receive, _fold(outputs, requests))))
+        return JSONResponse(answer.whole(await collect(http, replicas, requests, timeout_s)))
+    outputs = generate(replicas, requests, timeout_s)
     first = asyncio.create_task(_first(outputs))
     try:
         await or_disconnect(http.receive, _settled(first, keep_alive_s))
@@ -56,8 +56,15 @@ async def respond(
     return EventStream(_chunks(first, outputs, requests, answer), keep_alive_s)
 
 
+async def collect(
+    http: Request, replicas: Replicas, requests: tuple[EngineRequest, ...], timeout_s: float
+) -> list[RequestOutput]:
+    """Whole outputs, in the order of `requests`. If the client leaves, they are aborted."""
+    return await or_disconnect(http.receive, _fold(generate(replicas, requests, timeout_s), requests))
+
+
 async def generate(
-    replicas: Replicas, requests: tuple[GenerationRequest, ...], timeout_s: float
+    replicas: Replicas, requests: tuple[EngineRequest, ...], timeout_s: float
 ) -> AsyncGenerator[Outputs, None]:
     """Outputs until every request has finished well; anything else is raised. Closing it aborts the requests."""
     deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -96,7 +103,7 @@ async def _settled(task: "asyncio.Task[Outputs]", timeout_s: float) -> None:
     await asyncio.wait((task,), timeout=timeout_s)
 
 
-async def _fold(outputs: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...]) -> list[RequestOutput]:
+async def _fold(outputs: AsyncGenerator[Outputs, None], requests: tuple[EngineRequest, ...]) -> list[RequestOutput]:
     parts: dict[str, list[RequestOutput]] = {request.request_id: [] for request in requests}
     async with aclosing(outputs):
         async for step in outputs:
@@ -117,7 +124,7 @@ def _merged(parts: list[RequestOutput]) -> RequestOutput:
 
 
 async def _chunks(
-    first: "asyncio.Task[Outputs]", rest: AsyncGenerator[Outputs, None], requests: tuple[GenerationRequest, ...],
+    first: "asyncio.Task[Outputs]", rest: AsyncGenerator[Outputs, None], requests: tuple[EngineRequest, ...],
     answer: Answer,
 ) -> AsyncGenerator[Chunk, None]:  # fmt: skip
     index = {request.request_id: i for i, request in enumerate(requests)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
-from engine.api import EngineDeadError, EngineStats, GenerationRequest, RequestError
+from engine.api import EngineDeadError, EngineRequest, EngineStats, RequestError
 from serve_app.config import AppConfig
 from serve_app.metrics import RayMetrics
 from serve_app.remote_engine import ReplicaEngine
@@ -32,7 +32,7 @@ class LLMServer:
         self._metrics = RayMetrics()
         self._reporting = asyncio.create_task(self._report_forever())
 
-    async def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs | RequestError, None]:
+    async def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs | RequestError, None]:
         """Outputs of all of a client's `requests`, as the engine gives them.
 
         A refusal is an item, the only one: Serve takes what is raised for a fault of ours, with a traceback in the

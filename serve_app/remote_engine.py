@@ -19,8 +19,8 @@ from engine.api import (
     Engine,
     EngineConfig,
     EngineDeadError,
+    EngineRequest,
     EngineStats,
-    GenerationRequest,
     RequestStreams,
     create_engine,
 )
@@ -45,7 +45,7 @@ class ReplicaEngine(Protocol):
 
     async def start(self) -> None: ...
 
-    def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs, None]:
+    def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs, None]:
         """Outputs of all of `requests`; an item holds what each has gained since the last item.
 
         Raises RequestError before the first item if any is refused. Closing it early aborts those unfinished.
@@ -108,7 +108,7 @@ class RemoteEngine:
         self._keep(asyncio.create_task(self._listen()))
         self._keep(asyncio.create_task(self._watch()))
 
-    async def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs, None]:
+    async def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs, None]:
         await self.check_health()
         request_ids = [request.request_id for request in requests]
         unfinished = set(request_ids)

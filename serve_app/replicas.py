@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ray.serve.handle import DeploymentHandle
 
-from engine.api import EngineStats, GenerationRequest, RequestError, RequestOutput
+from engine.api import EngineRequest, EngineStats, RequestError, RequestOutput
 
 Outputs = tuple[RequestOutput, ...]                  # of several requests, at most one of each
 
@@ -25,7 +25,7 @@ class ReplicaStats:
 class Replicas(Protocol):
     """All replicas of one model."""
 
-    def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs, None]:
+    def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs, None]:
         """Outputs of `requests`, all on one replica; an item holds what each has gained since the last item.
 
         Raises what the engine raises; closing it early aborts the requests.
@@ -44,7 +44,7 @@ class HandleReplicas:
         )
         self._control = llm_server.options(_by_reference=False)
 
-    async def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs, None]:
+    async def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs, None]:
         response: Any = self._handle.generate.remote(requests)
         is_complete = False
         try:

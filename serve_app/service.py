@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,13 +11,19 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from engine.api import AnswerFormat, ContextTooLong, GenerationRequest, SamplingParams, Tokenizer
-from serve_app.errors import ApiError
+from engine.api import AnswerFormat, ContextTooLong, EngineStats, GenerationRequest, SamplingParams, Task, Tokenizer
+from serve_app.errors import ApiError, bad_request
 from serve_app.fleet import Fleet
 from serve_app.limits import RequestLimits
 from serve_app.replicas import Replicas
 
 Result = TypeVar("Result")
+
+_ABILITIES: Mapping[Task, str] = {
+    "generate": "generates text: /v1/chat/completions and /v1/completions are for it",
+    "embed": "encodes texts: /v1/embeddings, /v1/score and /v1/rerank are for it",
+    "score": "scores pairs of texts: /v1/score and /v1/rerank are for it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,13 @@ class Service:
 
     async def in_pool(self, work: Callable[..., Result], *args: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *args)
+
+    async def ready(self, *tasks: Task) -> EngineStats:
+        """Some healthy replica's stats, once there is one. Raises ApiError if its model does none of `tasks`."""
+        stats = await self.fleet.ready()
+        if stats.task not in tasks:
+            raise bad_request(f"the model '{self.model}' {_ABILITIES[stats.task]}", "model", "unsupported_task")
+        return stats
 
     def check_model(self, asked: str | None) -> None:
         """A client that names no model means the only one."""

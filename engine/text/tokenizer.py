@@ -71,7 +71,9 @@ class Tokenizer:
         if max_length is not None:
             added = self._pipeline.num_special_tokens_to_add(second is not None) if add_special_tokens else 0
             if max_length < added:
-                raise InvalidRequest(f"{max_length} tokens have no room for {added} special ones")
+                raise InvalidRequest(
+                    f"{max_length} tokens have no room for {added} special ones", param="truncate_prompt_tokens"
+                )
             lengths = _longest_first([len(part.ids) for part in parts], max_length - added)
             for part, length in zip(parts, lengths, strict=True):
                 part.truncate(length)

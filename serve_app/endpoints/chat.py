@@ -44,7 +44,7 @@ async def chat_completions(http: Request) -> ASGIApp:
     body = ChatRequest.parse(await http.body(), service.limits)
     service.check_model(body.model)
     _check_tools(service, body)
-    stats = await service.fleet.ready()
+    stats = await service.ready("generate")
     prompt = await service.in_pool(_prompt, service.tokenizer, body)
     identity = Identity.new("chatcmpl", service.model)
     max_tokens = body.max_tokens_within(stats.max_model_len - len(prompt.token_ids))

@@ -19,7 +19,7 @@ async def completions(http: Request) -> ASGIApp:
     service = service_of(http)
     body = CompletionRequest.parse(await http.body(), service.limits)
     service.check_model(body.model)
-    stats = await service.fleet.ready()
+    stats = await service.ready("generate")
     prompts, bad_words = await service.in_pool(_encoded, service.tokenizer, body)
     longest = max(map(len, prompts))
     check_context(longest, body.max_tokens, stats.max_model_len, prompt_param="prompt")

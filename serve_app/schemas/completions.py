@@ -8,42 +8,16 @@ from pydantic import BeforeValidator, Field, model_validator
 from serve_app.errors import bad_request
 from serve_app.limits import RequestLimits
 from serve_app.schemas.base import beyond
+from serve_app.schemas.prompts import Prompt, as_prompts
 from serve_app.schemas.sampling import SamplingFields
 
-Prompt = str | list[int]
-
 DEFAULT_MAX_TOKENS = 16                              # the OpenAI reference's
-
-
-def _is_token_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in value)
-
-
-def _as_prompts(value: Any) -> list[Prompt]:
-    """One prompt or several, as text or token ids, as a list of prompts."""
-    if isinstance(value, str) or (value and _is_token_ids(value)):
-        prompts = [value]
-    elif isinstance(value, list) and value and all(isinstance(p, str) or _is_token_ids(p) for p in value):
-        prompts = value
-    else:
-        raise ValueError("must be a string, a list of strings, a list of token ids or a list of such lists")
-    for prompt in prompts:
-        if isinstance(prompt, list):
-            _check_token_ids(prompt)
-    return prompts
-
-
-def _check_token_ids(token_ids: list[int]) -> None:
-    if not token_ids:
-        raise ValueError("a list of token ids is empty")
-    if not 0 <= min(token_ids) <= max(token_ids) < 2**31:
-        raise ValueError(f"{min(token_ids) if min(token_ids) < 0 else max(token_ids)} is not a token id")
 
 
 class CompletionRequest(SamplingFields):
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"suffix": ("",)}
 
-    prompt: Annotated[list[Prompt], BeforeValidator(_as_prompts)] = Field(min_length=1)
+    prompt: Annotated[list[Prompt], BeforeValidator(as_prompts)] = Field(min_length=1)
     max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=0)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0)
