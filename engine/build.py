@@ -110,6 +110,7 @@ def build_core(
         grammars=grammars,
     )
     runner.warm_up()
+    grammars.wait_until_ready()
     return EngineCore(
         Scheduler(plan.policy, kv, max_model_len=description.max_model_len, clock=clock),
         runner,

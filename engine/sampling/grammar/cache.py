@@ -44,7 +44,7 @@ class Grammars:
         """The grammar, at once or soon. It fails with GrammarError."""
         with self._lock:
             known = self._live.get(spec)
-            if known is not None:
+            if known is not None and not known.is_spent:
                 self._keep(spec, known)
                 done: Future[Grammar] = Future()
                 done.set_result(known)
@@ -72,6 +72,11 @@ class Grammars:
             return QueueFull("too many grammars are being compiled; try again later")
         return InvalidRequest(f"{param or 'grammar'}: not compiled within {self.compile_timeout_s:g} s", param=param)
 
+    def wait_until_ready(self) -> None:
+        """Building the vocabulary holds the interpreter's lock: steps would stand still meanwhile."""
+        if self._vocabulary is not None:
+            self._vocabulary.result()
+
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -86,8 +91,8 @@ class Grammars:
         return grammar
 
     def _keep(self, spec: GrammarSpec, grammar: Grammar) -> None:
-        if self._kept.pop(spec, None) is None:
-            self._num_kept_bytes += grammar.nbytes
+        earlier = self._kept.pop(spec, None)
+        self._num_kept_bytes += grammar.nbytes - (0 if earlier is None else earlier.nbytes)
         self._kept[spec] = grammar
         while self._num_kept_bytes > self._cache_bytes:
             _, oldest = self._kept.popitem(last=False)

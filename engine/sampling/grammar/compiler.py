@@ -19,13 +19,14 @@ _MAX_MESSAGE_LENGTH = 300
 _BASE_BYTES, _BYTES_PER_BYTE = 2**16, 500
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Grammar:
-    """A compiled grammar, shared by all requests that ask for it."""
+    """A compiled grammar, shared by all requests that ask for it. What it derives for one serves all, and adds up."""
 
     vocabulary: Vocabulary
     prototype: llguidance.LLMatcher            # at the beginning of the text; copied, never moved
     nbytes: int                                # about
+    is_spent: bool = False                     # what it derived has reached a limit: later requests need another
 
     def start(self) -> llguidance.LLMatcher:
         return self.prototype.deep_copy()

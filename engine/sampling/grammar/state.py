@@ -16,6 +16,7 @@ class GrammarState:
     def __init__(self, grammar: Grammar, end_ids: Sequence[int], vocab_size: int) -> None:
         """`end_ids` end the request; they are allowed where the grammar's text may end, and are never part of it."""
         self._end_id = grammar.vocabulary.end_id
+        self._grammar = grammar
         self._matcher = grammar.start()
         self._ends = pack(end_ids, vocab_size)
         self._known = pack(range(min(vocab_size, self._end_id)), vocab_size)
@@ -57,6 +58,7 @@ class GrammarState:
             self._matcher.unsafe_compute_mask_ptr(self._scratch.ctypes.data, self._scratch.nbytes)
             if self._error is None and self._matcher.is_error():
                 self._error = "the request's grammar is too complex to follow from here on"
+                self._grammar.is_spent = True
             if self._error is not None:
                 self._scratch.fill(0)
             self._can_end = bool(self._scratch[self._end_id // 32] >> (self._end_id % 32) & 1)

@@ -1,14 +1,16 @@
 import threading
 from collections import Counter
 
+import llguidance
 import pytest
 
 from engine.errors import InvalidRequest, QueueFull
-from engine.sampling.grammar import cache
+from engine.sampling.grammar import cache, compiler
 from engine.sampling.grammar.checks import GrammarError
 from engine.sampling.grammar.compiler import compile_grammar
 from engine.sampling.grammar.spec import GrammarSpec
-from tests.engine.sampling.grammar.tokenizers import grammars, without_rule
+from engine.sampling.grammar.state import GrammarState
+from tests.engine.sampling.grammar.tokenizers import BYTE_LEVEL, follow, grammars, without_rule
 
 SPEC = GrammarSpec("regex", "[0-9]+", "structured_outputs.regex")
 
@@ -30,11 +32,11 @@ class Compiler:
 
 
 @pytest.fixture
-def compiler(monkeypatch):
-    compiler = Compiler()
-    monkeypatch.setattr(cache, "compile_grammar", compiler)
-    yield compiler
-    compiler.gate.set()
+def counted(monkeypatch):
+    counted = Compiler()
+    monkeypatch.setattr(cache, "compile_grammar", counted)
+    yield counted
+    counted.gate.set()
 
 
 @pytest.fixture
@@ -50,42 +52,55 @@ def build():
         one.close()
 
 
-def test_requests_at_the_same_time_share_one_compile(compiler, build):
+def test_requests_at_the_same_time_share_one_compile(counted, build):
     ours = build()
-    compiler.gate.clear()
+    counted.gate.clear()
     futures = [ours.compiled(GrammarSpec("regex", "[0-9]+", param)) for param in ("a", "b", None)]
-    compiler.gate.set()
+    counted.gate.set()
     assert len({id(future.result(30)) for future in futures}) == 1
-    assert compiler.counts == {"[0-9]+": 1}
+    assert counted.counts == {"[0-9]+": 1}
 
 
-def test_a_kept_grammar_is_there_at_once(compiler, build):
+def test_a_kept_grammar_is_there_at_once(counted, build):
     ours = build()
     grammar = ours.get(SPEC)
     assert ours.compiled(SPEC).done() and ours.get(SPEC) is grammar
-    assert compiler.counts == {"[0-9]+": 1}
+    assert counted.counts == {"[0-9]+": 1}
 
 
-def test_the_least_recently_used_goes_first(compiler, build):
+def test_the_least_recently_used_goes_first(counted, build):
     one, two, three = (GrammarSpec("regex", letter * 10) for letter in "abc")
     ours = build(cache_bytes=2 * (2**16 + 5000))
     for spec in (one, two, one, three):            # two is the oldest when three comes
         ours.get(spec)
     for spec in (one, three, two):
         ours.get(spec)
-    assert compiler.counts == {one.text: 1, two.text: 2, three.text: 1}
+    assert counted.counts == {one.text: 1, two.text: 2, three.text: 1}
 
 
-def test_what_a_request_holds_is_not_compiled_again(compiler, build):
+def test_what_a_request_holds_is_not_compiled_again(counted, build):
     ours = build(cache_bytes=0)
     held = ours.get(SPEC)
     assert ours.get(SPEC) is held
     del held
     ours.get(SPEC)
-    assert compiler.counts == {SPEC.text: 2}
+    assert counted.counts == {SPEC.text: 2}
 
 
-def test_refusals_name_the_field_of_each_request(compiler, build):
+def test_a_grammar_that_has_reached_a_limit_is_compiled_anew(monkeypatch, build):
+    monkeypatch.setattr(compiler, "_limits", lambda: llguidance.LLParserLimits(max_lexer_states=40))
+    ours = build()
+    spec = GrammarSpec("regex", "[a-z]{0,500}")
+    grammar = ours.get(spec)
+    state = GrammarState(grammar, (1,), BYTE_LEVEL.vocab_size)
+    assert not follow(state, "a" * 100) and state.error is not None and "complex" in state.error
+    assert grammar.is_spent
+    again = ours.get(spec)
+    assert again is not grammar and follow(GrammarState(again, (1,), BYTE_LEVEL.vocab_size), "a" * 5)
+    assert ours.get(spec) is again
+
+
+def test_refusals_name_the_field_of_each_request(counted, build):
     ours = build()
     for param in ("guided_regex", "structured_outputs.regex"):
         with pytest.raises(InvalidRequest, match=f"^{param}: ") as caught:
@@ -93,30 +108,30 @@ def test_refusals_name_the_field_of_each_request(compiler, build):
         assert caught.value.param == param
 
 
-def test_a_grammar_that_is_too_slow_is_refused_and_the_next_one_served(compiler, build):
+def test_a_grammar_that_is_too_slow_is_refused_and_the_next_one_served(counted, build):
     ours = build(compile_timeout_s=0.001)
-    compiler.gate.clear()
+    counted.gate.clear()
     future = ours.compiled(SPEC)
-    compiler.begun.acquire()
+    counted.begun.acquire()
     refusal = ours.refusal(SPEC, future, TimeoutError())
     assert isinstance(refusal, InvalidRequest) and "0.001 s" in str(refusal) and refusal.param == SPEC.param
-    compiler.gate.set()
+    counted.gate.set()
     assert ours.compiled(GrammarSpec("regex", "b")).result(30)
 
 
-def test_those_who_wait_behind_slow_grammars_are_asked_to_come_again(compiler, build):
+def test_those_who_wait_behind_slow_grammars_are_asked_to_come_again(counted, build):
     ours = build()
     ours.compiled(SPEC).result(30)
-    compiler.gate.clear()
+    counted.gate.clear()
     for text in ("a", "b"):                        # one for each thread
         ours.compiled(GrammarSpec("regex", text))
-    compiler.begun.acquire()
-    compiler.begun.acquire()
-    compiler.begun.acquire()
+    counted.begun.acquire()
+    counted.begun.acquire()
+    counted.begun.acquire()
     waiting = ours.compiled(GrammarSpec("regex", "c"))
     assert isinstance(ours.refusal(SPEC, waiting, TimeoutError()), QueueFull)
     assert waiting.cancelled()
-    compiler.gate.set()
+    counted.gate.set()
     assert ours.get(GrammarSpec("regex", "c"))
 
 
