@@ -59,11 +59,6 @@ class Operation:
 def describe(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
     operations = tuple(operations)
-    bodies = {operation.body for operation in operations if operation.body is not None}
-    _, schemas = models_json_schema(
-        [(body, "validation") for body in sorted(bodies, key=lambda body: body.__name__)],
-        ref_template=_SCHEMA_PREFIX + "{model}",
-    )
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -76,8 +71,19 @@ def describe(operations: Iterable[Operation], version: str) -> dict[str, Any]:
             "left out; a field that is unknown is refused by name.",
         },
         "paths": paths,
-        "components": {"schemas": {**schemas.get("$defs", {}), "Error": _ERROR}},
+        "components": {"schemas": {**schemas_of(operations), "Error": _ERROR}},
     }
+
+
+def schemas_of(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The JSON schemas of all bodies and of what they hold, by name."""
+    bodies = {operation.body for operation in operations if operation.body is not None}
+    _, schemas = models_json_schema(
+        [(body, "validation") for body in sorted(bodies, key=lambda body: body.__name__)],
+        ref_template=_SCHEMA_PREFIX + "{model}",
+    )
+    found: dict[str, Any] = schemas.get("$defs", {})
+    return found
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -59,7 +59,7 @@ async def chat_completions(http: Request) -> ASGIApp:
     return await respond(
         http,
         service.replicas,
-        identity.requests([prompt.token_ids], body.n, sampling, priority=body.priority, tenant=body.user),
+        identity.requests([prompt.token_ids], body.n, sampling, priority=body.priority, tenant=body.tenant),
         ChatAnswer(service, body, identity, [Deltas(parser, new_call_id) for parser in parsers]),
         stream=body.stream,
         timeout_s=service.request_timeout_s,
@@ -68,13 +68,15 @@ async def chat_completions(http: Request) -> ASGIApp:
 
 
 def _check_tools(service: Service, body: ChatRequest) -> None:
-    if not body.offered_tools:
-        return
-    template = service.tokenizer.chat_template
-    if template is not None and not template.takes_tools:
-        raise tools_refused("the model's chat template does not take any")
-    if service.answer_format.tools is None:
+    check_takes_tools(service.tokenizer, body.offered_tools)
+    if body.offered_tools and service.answer_format.tools is None:
         raise tools_refused("how the model writes calls is not known; its operator may set tool_parser")
+
+
+def check_takes_tools(tokenizer: Tokenizer, tools: Sequence[Tool]) -> None:
+    """Most templates render tools that they do not know to nothing; the client shall hear of it."""
+    if tools and tokenizer.chat_template is not None and not tokenizer.chat_template.takes_tools:
+        raise tools_refused("the model's chat template does not take any")
 
 
 def _prompt(tokenizer: Tokenizer, body: ChatRequest) -> _Prompt:

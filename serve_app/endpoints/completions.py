@@ -30,7 +30,7 @@ async def completions(http: Request) -> ASGIApp:
     return await respond(
         http,
         service.replicas,
-        identity.requests(prompts, body.num_candidates, sampling, priority=body.priority, tenant=body.user),
+        identity.requests(prompts, body.num_candidates, sampling, priority=body.priority, tenant=body.tenant),
         _CompletionAnswer(service, body, identity, prompts),
         stream=body.stream,
         timeout_s=service.request_timeout_s,

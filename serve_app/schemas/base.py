@@ -13,14 +13,12 @@ from serve_app.limits import RequestLimits
 class RequestBody(BaseModel):
     """An object that a client sends.
 
-    Besides its fields, a schema names the fields of the OpenAI reference that it knows and does not serve:
-    `harmless` ones change no output and are dropped; `refused` ones are an error unless they have one of the
-    values that ask for nothing.
+    Besides its fields, a schema names the fields of the OpenAI reference that it knows and does not serve: they are
+    `refused` unless they have one of the values that ask for nothing.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    harmless: ClassVar[frozenset[str]] = frozenset()
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {}   # field -> values that ask for nothing
 
     @classmethod
@@ -40,7 +38,7 @@ class RequestBody(BaseModel):
             return values
         kept = {}
         for key, value in values.items():
-            if value is None or key in cls.harmless:
+            if value is None:
                 continue
             if key in cls.refused:
                 if value in cls.refused[key]:

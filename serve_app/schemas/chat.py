@@ -15,8 +15,7 @@ from serve_app.schemas.tools import ToolFields
 class Message(RequestBody):
     """One turn of the conversation. The chat template judges role and content: it knows what the model takes."""
 
-    harmless = frozenset({"refusal", "annotations", "audio"})   # of answers sent back as history
-    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"function_call": ()}
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"function_call": (), "audio": (), "annotations": ([],)}
 
     role: str
     content: str | list[dict[str, Any]] | None = None
@@ -24,13 +23,16 @@ class Message(RequestBody):
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
+    refusal: str | None = None                        # of an answer sent back: what was said in place of content
 
     def for_template(self) -> dict[str, Any]:
-        return self.model_dump(exclude_none=True)
+        message = self.model_dump(exclude_none=True, exclude={"refusal"})
+        return message if self.content is not None or self.refusal is None else message | {"content": self.refusal}
 
 
 class ChatRequest(ToolFields, SamplingFields):
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **SamplingFields.refused,
         "functions": ([],),
         "function_call": ("none", "auto"),
         "modalities": (["text"],),
@@ -41,14 +43,18 @@ class ChatRequest(ToolFields, SamplingFields):
         "web_search_options": (),
     }
 
-    messages: list[Message] = Field(min_length=1)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)   # the newer name; it wins
-    logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0)
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    messages: list[Message] = Field(
+        min_length=1, description="roles as the model's template has them; content as text or as parts of type text"
+    )
+    max_tokens: int | None = Field(None, ge=1, description="left out: as many as the context has room for")
+    max_completion_tokens: int | None = Field(None, ge=1, description="the newer name of max_tokens; it wins")
+    logprobs: bool = Field(False, description="of the model's own distribution, before temperature and penalties")
+    top_logprobs: int | None = Field(None, ge=0, description="alternatives beside each token; with logprobs only")
+    add_generation_prompt: bool = Field(True, description="ends the prompt where the assistant is to speak")
+    continue_final_message: bool = Field(
+        False, description="the answer goes on with the last message; add_generation_prompt must be false"
+    )
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, description="more variables for the template")
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatRequest":

@@ -15,14 +15,20 @@ DEFAULT_MAX_TOKENS = 16                              # the OpenAI reference's
 
 
 class CompletionRequest(SamplingFields):
-    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"suffix": ("",)}
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SamplingFields.refused, "suffix": ("",)}
 
-    prompt: Annotated[list[Prompt], BeforeValidator(as_prompts)] = Field(min_length=1)
-    max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=0)
-    echo: bool = False
-    logprobs: int | None = Field(None, ge=0)
-    best_of: int | None = Field(None, ge=1)
-    return_token_ids: bool = False                   # choices have `token_ids`, their new tokens: vLLM's extension
+    prompt: Annotated[list[Prompt], BeforeValidator(as_prompts)] = Field(
+        min_length=1, description="a string, a list of strings, a list of token ids or a list of such lists"
+    )
+    max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=0, description="0 only with echo")
+    echo: bool = Field(False, description="the text begins with the prompt, and so do the log probabilities")
+    logprobs: int | None = Field(
+        None, ge=0, description="alternatives beside each token, of the distribution before temperature and penalties"
+    )
+    best_of: int | None = Field(
+        None, ge=1, description="candidates, of which the n with the best mean log probability are returned; no stream"
+    )
+    return_token_ids: bool = Field(False, description="choices have `token_ids`, their new tokens")
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "CompletionRequest":

@@ -1,8 +1,8 @@
 """The sampling and streaming fields that completions and chat completions share."""
 
 import secrets
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -25,40 +25,66 @@ StopString = Annotated[str, Field(min_length=1)]
 
 
 class StreamOptions(RequestBody):
-    include_usage: bool = False
+    include_usage: bool = Field(False, description="one more chunk, the last, has the usage and no choices")
 
 
 class SamplingFields(StructuredFields):
     """Fields beyond the OpenAI reference carry the names and meanings that vLLM and SGLang gave them."""
 
-    harmless = frozenset({"metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier"})
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {      # each with the values that ask for nothing
+        "metadata": ({},),
+        "store": (False,),
+        "prompt_cache_key": (),
+        "service_tier": ("auto", "default"),
+    }
 
-    model: str | None = None
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    n: int = Field(1, ge=1)
-    temperature: float = Field(1.0, ge=0, le=2)
+    model: str | None = Field(None, description="the model's name; left out: the only one")
+    stream: bool = Field(False, description="server-sent events, ended by [DONE]; comments while nothing comes")
+    stream_options: StreamOptions | None = Field(None, description="with stream only")
+    n: int = Field(1, ge=1, description="choices; they share the prompt's KV blocks, and draw differently")
+    temperature: float = Field(1.0, ge=0, le=2, description="below 0.00001: greedy")
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=-1, lt=2**31)            # 0 and -1: off
-    min_p: float = Field(0.0, ge=0, le=1)
-    typical_p: float = Field(1.0, gt=0, le=1)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(1.0, gt=0, le=10)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field(default_factory=dict)
-    seed: int | None = Field(None, ge=-(2**SEED_BITS), lt=2**SEED_BITS)
-    min_tokens: int = Field(0, ge=0)
-    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(default_factory=list)
+    top_k: int = Field(0, ge=-1, lt=2**31, description="0 and -1: off")
+    min_p: float = Field(0.0, ge=0, le=1, description="least probability, as a part of the best token's")
+    typical_p: float = Field(1.0, gt=0, le=1, description="locally typical sampling, before top_k, top_p and min_p")
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description="over output tokens")
+    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="over output tokens")
+    repetition_penalty: float = Field(1.0, gt=0, le=10, description="over prompt and output tokens, as transformers")
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field(
+        default_factory=dict, description="token id -> addend"
+    )
+    seed: int | None = Field(
+        None, ge=-(2**SEED_BITS), lt=2**SEED_BITS, description="the same answer for the same seed, whatever else runs"
+    )
+    min_tokens: int = Field(0, ge=0, description="no end before so many output tokens")
+    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(
+        default_factory=list, description="a string or several; they may begin and end inside tokens"
+    )
     stop_token_ids: list[TokenId] = Field(default_factory=list)
-    bad_words: list[StopString] = Field(default_factory=list)
-    allowed_token_ids: list[TokenId] | None = Field(None, min_length=1)
-    ignore_eos: bool = False
-    include_stop_str_in_output: bool = False
-    skip_special_tokens: bool = True
-    truncate_prompt_tokens: int | None = Field(None, ge=1)    # keeps the prompt's last tokens
-    prompt_logprobs: int | None = Field(None, ge=0)           # alternatives beside each token of the prompt
-    priority: int = Field(0, ge=-(2**31), lt=2**31)   # lower first, where the scheduling policy minds it
-    user: Annotated[str, Field(max_length=MAX_USER_LENGTH)] | None = None    # the tenant of policy `fair`
+    bad_words: list[StopString] = Field(default_factory=list, description="texts that the output never completes")
+    allowed_token_ids: list[TokenId] | None = Field(
+        None, min_length=1, description="no others are drawn, end tokens included"
+    )
+    ignore_eos: bool = Field(False, description="the model's end tokens end nothing")
+    include_stop_str_in_output: bool = Field(False, description="the text keeps the stop string or token")
+    skip_special_tokens: bool = Field(True, description="special tokens are not part of the text")
+    truncate_prompt_tokens: int | None = Field(None, ge=1, description="keeps the last tokens of a longer prompt")
+    prompt_logprobs: int | None = Field(
+        None, ge=0, description="alternatives beside each token of the prompt; not with stream"
+    )
+    priority: int = Field(
+        0, ge=-(2**31), lt=2**31, description="lower first, under the policies that mind it: chunked, fair"
+    )
+    user: Annotated[str, Field(max_length=MAX_USER_LENGTH)] | None = Field(
+        None, description="the tenant, for policy fair"
+    )
+    safety_identifier: Annotated[str, Field(max_length=MAX_USER_LENGTH)] | None = Field(
+        None, description="the newer name of user; it wins"
+    )
+
+    @property
+    def tenant(self) -> str | None:
+        return self.safety_identifier or self.user
 
     def check_limits(self, limits: RequestLimits) -> None:
         if self.n > limits.max_choices:

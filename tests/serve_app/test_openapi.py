@@ -21,9 +21,8 @@ def test_bodies_are_described_by_the_schemas_that_judge_them():
     chat = schemas["ChatRequest"]
     assert chat["properties"].keys() == ChatRequest.model_fields.keys()
     assert chat["additionalProperties"] is False
-    assert chat["properties"]["temperature"] == {
-        "default": 1.0, "maximum": 2, "minimum": 0, "title": "Temperature", "type": "number"
-    }  # fmt: skip
+    temperature = chat["properties"]["temperature"]
+    assert {"default": 1.0, "maximum": 2, "minimum": 0, "type": "number"}.items() <= temperature.items()
 
 
 def test_references_lead_somewhere():
