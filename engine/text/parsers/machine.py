@@ -4,10 +4,11 @@
 Reading methods leave `current` at the first character that they have not dealt with.
 """
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
+from functools import partial
 from typing import TypeVar
 
-from engine.text.parsers.events import Arguments, CallEnd, CallStart, Content, Event, merged
+from engine.text.parsers.events import Arguments, CallEnd, CallStart, Content, Event
 
 Result = TypeVar("Result")
 Reading = Generator[None, None, Result]
@@ -30,9 +31,12 @@ class Machine:
         self.num_calls = 0
         self._consumed: list[str] = []             # characters dealt with since the mark
         self._events: list[Event] = []
+        self._texts: list[str] = []                # of the event that is still growing
+        self._grown: Callable[[str], Event] = Content
         self._space = ""                           # white space whose fate is open
         self._has_content = False
         self._is_behind_call = False               # with no content since
+        self._arguments = partial(Arguments, 0)    # of the call that is being read
         self._reading = self._read_all()
         next(self._reading)
 
@@ -45,8 +49,8 @@ class Machine:
     def finish(self) -> list[Event]:
         """The events that only the end of the text decides."""
         self._advance("")
-        if not self._is_behind_call:
-            self._events.append(Content(self._space))
+        if not self._is_behind_call and self._space:
+            self.grow(Content, self._space)
         self._space = ""
         return self._take()
 
@@ -57,7 +61,15 @@ class Machine:
     # ---------------------------------------------------------------------------------------------------- emitting
 
     def emit(self, event: Event) -> None:
+        self._close()
         self._events.append(event)
+
+    def grow(self, kind: Callable[[str], Event], text: str) -> None:
+        """Add `text` to the event of this kind that is growing: an event for each character would cost too much."""
+        if kind != self._grown:
+            self._close()
+            self._grown = kind
+        self._texts.append(text)
 
     def content(self, text: str) -> None:
         for character in text:
@@ -65,16 +77,17 @@ class Machine:
                 self._space += character
                 continue
             is_first = self._is_behind_call and not self._has_content
-            self.emit(Content(character if is_first else self._space + character))
+            self.grow(Content, character if is_first else self._space + character)
             self._space = ""
             self._has_content = True
             self._is_behind_call = False
 
     def start_call(self, name: str) -> None:
         self.emit(CallStart(self.num_calls, name))
+        self._arguments = partial(Arguments, self.num_calls)
 
     def arguments(self, text: str) -> None:
-        self.emit(Arguments(self.num_calls, text))
+        self.grow(self._arguments, text)
 
     def end_call(self) -> None:
         self.emit(CallEnd(self.num_calls))
@@ -105,7 +118,12 @@ class Machine:
 
         `held` is a character in front of `current` that may begin a marker.
         """
+        first = {marker[0] for marker in (*markers, *self.hidden)}
         while self.current:
+            if not held and self.current not in first:
+                self.content(self.current)
+                yield
+                continue
             held += self.current
             while held and not _begins_any(held, markers) and not _begins_any(held, self.hidden):
                 self.content(held[0])
@@ -143,8 +161,14 @@ class Machine:
         next(self._reading)
 
     def _take(self) -> list[Event]:
+        self._close()
         events, self._events = self._events, []
-        return [event for event in merged(events) if not (isinstance(event, Content) and not event.text)]
+        return events
+
+    def _close(self) -> None:
+        if self._texts:
+            self._events.append(self._grown("".join(self._texts)))
+            self._texts.clear()
 
 
 def _begins_any(text: str, markers: tuple[str, ...]) -> bool:

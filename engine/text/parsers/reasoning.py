@@ -70,5 +70,5 @@ class ReasoningParser(Machine):
         if character.isspace():
             self._spaces += character
         else:
-            self.emit(Reasoning(self._spaces + character))
+            self.grow(Reasoning, self._spaces + character)
             self._spaces = ""
