@@ -30,6 +30,8 @@ def _plain_message(message: Any, where: str, keep_developer: bool) -> dict[str, 
         plain["tool_calls"] = [_plain_tool_call(call, where) for call in plain["tool_calls"]]
     if "content" in plain:
         plain["content"] = _joined_text(plain["content"], f"{where}.content")
+    elif plain["role"] == "assistant" and plain.get("reasoning_content") and not plain.get("tool_calls"):
+        plain["content"] = ""                      # an answer that was cut in its reasoning
     elif not (plain["role"] == "assistant" and (plain.get("tool_calls") or plain.get("function_call"))):
         raise InvalidRequest(f"{where} has no content: only one with tool calls may lack it", param="messages")
     return plain

@@ -68,12 +68,12 @@ async def chat_completions(http: Request) -> ASGIApp:
 
 
 def _check_tools(service: Service, body: ChatRequest) -> None:
-    check_takes_tools(service.tokenizer, body.offered_tools)
+    _check_takes_tools(service.tokenizer, body.offered_tools)
     if body.offered_tools and service.answer_format.tools is None:
         raise tools_refused("how the model writes calls is not known; its operator may set tool_parser")
 
 
-def check_takes_tools(tokenizer: Tokenizer, tools: Sequence[Tool]) -> None:
+def _check_takes_tools(tokenizer: Tokenizer, tools: Sequence[Tool]) -> None:
     """Most templates render tools that they do not know to nothing; the client shall hear of it."""
     if tools and tokenizer.chat_template is not None and not tokenizer.chat_template.takes_tools:
         raise tools_refused("the model's chat template does not take any")
@@ -87,6 +87,7 @@ def _prompt(tokenizer: Tokenizer, body: ChatRequest) -> _Prompt:
 
 def rendered(tokenizer: Tokenizer, body: Conversation, tools: Sequence[Tool] = ()) -> str:
     """The conversation as one text, its special tokens included."""
+    _check_takes_tools(tokenizer, tools)
     if tokenizer.chat_template is None:
         raise bad_request("the model has no chat template: send the whole prompt to /v1/completions", "messages")
     return tokenizer.chat_template.render(

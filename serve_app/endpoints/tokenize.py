@@ -30,7 +30,7 @@ async def detokenize(http: Request) -> JSONResponse:
 
 def _tokenized(tokenizer: Tokenizer, body: TokenizeRequest) -> dict[str, Any]:
     if body.prompt is None:
-        text, add_special_tokens = rendered(tokenizer, body), bool(body.add_special_tokens)
+        text, add_special_tokens = rendered(tokenizer, body, body.tools), bool(body.add_special_tokens)
     else:
         text, add_special_tokens = body.prompt, body.add_special_tokens is not False
     token_ids = tokenizer.encode(text, add_special_tokens=add_special_tokens)

@@ -8,6 +8,7 @@ from serve_app.errors import bad_request
 from serve_app.schemas.base import RequestBody
 from serve_app.schemas.chat import Message
 from serve_app.schemas.sampling import TokenId
+from serve_app.schemas.tools import Tool
 
 
 class TokenizeRequest(RequestBody):
@@ -16,6 +17,7 @@ class TokenizeRequest(RequestBody):
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = Field(None, min_length=1)
+    tools: list[Tool] = Field(default_factory=list, description="functions that the conversation offers")
     add_special_tokens: bool | None = None             # default: as the endpoint for that form does
     add_generation_prompt: bool = True
     continue_final_message: bool = False

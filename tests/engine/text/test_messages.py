@@ -34,6 +34,13 @@ def test_null_content_is_absent_beside_tool_calls():
     assert plain["tool_calls"][0]["function"] == {"name": "f", "arguments": {"x": 1}}
 
 
+def test_an_answer_that_was_cut_in_its_reasoning_has_empty_content():
+    message = {"role": "assistant", "content": None, "reasoning_content": "Hm"}
+    assert plain_messages([message]) == [{"role": "assistant", "content": "", "reasoning_content": "Hm"}]
+    with pytest.raises(InvalidRequest, match="has no content"):
+        plain_messages([message | {"role": "user"}])
+
+
 @pytest.mark.parametrize("call", [{"function": {"name": "f", "arguments": "{"}}, {"id": "1"}, "f"])
 def test_malformed_tool_calls_are_refused(call):
     with pytest.raises(InvalidRequest, match="tool_calls"):

@@ -124,3 +124,12 @@ async def test_a_model_that_knows_no_tools_is_not_asked_for_calls(tiny_model: Pa
     assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
     assert "chat template" in response.json()["error"]["message"]
     assert none.status_code == 200
+
+
+async def test_tools_count_among_the_tokens_of_a_conversation(model: Path) -> None:
+    engine = engine_of()
+    body = {"messages": [USER], "tools": [F, G]}
+    async with serving(engine, model) as client:
+        counted = await client.post("/tokenize", json=body)
+        await client.post(PATH, json=body)
+    assert tuple(counted.json()["tokens"]) == engine.requests[0].prompt_token_ids
