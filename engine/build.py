@@ -57,7 +57,9 @@ def plan_engine(config: EngineConfig, description: ModelDescription | None = Non
         description,
         config.kv_cache,
         block_size=config.kv_cache.block_size or policy.default_block_size or defaults.block_size,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_batched_tokens=max(
+            limits.max_num_batched_tokens, description.max_model_len if policy.whole_prompts else 0
+        ),
         max_num_seqs=limits.max_num_seqs,
         free_bytes=free_memory_bytes(str(device)),
         max_kv_bytes=defaults.max_kv_bytes,

@@ -32,6 +32,7 @@ class RequestBatches(Policy):
     """A policy of such batches. Which requests make the next one, its `next_batch` says."""
 
     keeps_seats = True
+    whole_prompts = True
     pads: ClassVar[bool] = True
 
     def __init__(self, parameters: BatchParameters, limits: Limits) -> None:

@@ -1,15 +1,17 @@
-"""The salt of prefixes: which sequences may share K/V."""
+"""What is decided before anything is built: who may share K/V, and the memory of a policy's steps."""
 
 import dataclasses
 
 import pytest
 import torch
 
-from engine.build import build_policy, prefix_salt
-from engine.config import SchedulerConfig
+from engine.build import build_policy, plan_engine, prefix_salt
+from engine.config import EngineConfig, SchedulerConfig
 from engine.device import device_defaults
+from engine.model.capacity import plan_memory
 from engine.model.spec import LayerSpec, ModelSpec, NormSpec, RopeSpec
 from tests.helpers import generation
+from tests.helpers_models import rand_config, save_checkpoint
 
 SPEC = ModelSpec(
     architecture="Test",
@@ -55,3 +57,19 @@ def test_memory_is_planned_for_the_steps_of_the_policy(scheduler, expected):
     policy, limits = build_policy(SchedulerConfig(**scheduler), device_defaults(torch.device("cpu")))
     assert limits is policy.limits
     assert (limits.max_num_batched_tokens, limits.max_num_seqs) == expected
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("chunked", 512), ("vllm_v0", 2560), ("orca", 4096), ("static", 4096)])
+def test_memory_is_planned_for_a_whole_prompt_where_the_policy_computes_it_in_one_step(
+    policy, expected, tmp_path, monkeypatch
+):
+    save_checkpoint(tmp_path, rand_config(max_position_embeddings=4096))
+    planned = []
+
+    def noted(*args, **options):
+        planned.append(options["max_num_batched_tokens"])
+        return plan_memory(*args, **options)
+
+    monkeypatch.setattr("engine.build.plan_memory", noted)
+    plan_engine(EngineConfig(model=str(tmp_path), device="cpu", scheduler={"policy": policy}))
+    assert planned == [expected]

@@ -18,6 +18,8 @@ from engine.scheduling.step_builder import StepBuilder
 
 
 class Orca(Policy):
+    whole_prompts = True
+
     class Parameters(ReservingParameters):
         max_num_seqs: int | None = Field(None, gt=0, description="requests in one iteration; default: the device's")
 

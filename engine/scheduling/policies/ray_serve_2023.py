@@ -26,6 +26,8 @@ _QUOTA_AFTER_SHORTAGE = 0.7
 
 
 class RayServe2023(Policy):
+    whole_prompts = True
+
     class Parameters(PrefillTurnParameters):
         max_batch_total_tokens: int | None = Field(
             None, gt=0, description="prompt and max_tokens of all that run; default: what the KV cache holds"

@@ -21,6 +21,8 @@ from engine.scheduling.step_builder import StepBuilder
 
 
 class Tgi(Policy):
+    whole_prompts = True
+
     class Parameters(PrefillTurnParameters, ReservingParameters):
         max_batch_prefill_tokens: int | None = Field(
             None, gt=0, description="prompt tokens in one step; default: the device's step"
