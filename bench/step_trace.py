@@ -49,16 +49,6 @@ class StepTrace:
     def num_requests(self) -> int:
         return len({row.request_id for step in self.steps for row in step.rows})
 
-    def kv_waste(self) -> float:
-        """Of the KV slots that scheduled requests held, the share that no token was in; mean over the run's time."""
-        block_size = self.header["block_size"]
-        held = used = 0.0
-        for step in self.steps:
-            duration_s = step.ended_s - step.begun_s
-            held += duration_s * sum(row.blocks for row in step.rows) * block_size
-            used += duration_s * sum(row.start + row.tokens for row in step.rows)
-        return 1 - used / held if held else 0.0
-
 
 def read_step_trace(path: Path) -> StepTrace:
     """Raises ValueError if `path` is no step trace. A last line that was cut off is passed over."""

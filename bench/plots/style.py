@@ -1,6 +1,5 @@
 """How our pictures look: one colour a policy wherever it appears, readable without colours and when printed grey."""
 
-from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from PIL import Image
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Families of policies in one hue each, members told apart by lightness and, in curves, by dashes; hues are those of
@@ -70,11 +68,6 @@ def caption(figure: Figure, title: str, text: str = "") -> None:
     figure.draw_without_rendering()
     box = heading.get_window_extent().transformed(figure.transFigure.inverted())
     figure.text(0.01, box.y0 + 0.22 * box.height, text, fontsize=10.5, color=GREY, va="center")
-
-
-def bar_labels(axes: Axes, values: Iterable[float], form: str) -> None:
-    """Each bar's value beside its end; bars are those drawn last, from below."""
-    axes.bar_label(axes.containers[-1], [form.format(value) for value in values], padding=3, fontsize=9.5)
 
 
 def save(figure: Figure, path: Path) -> Path:

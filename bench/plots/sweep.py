@@ -1,6 +1,6 @@
 """Pictures of a sweep over policies: throughput, ratios, latencies, occupancy, waste. One function a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,7 +31,11 @@ def ratio_figure(runs: Sequence[PolicyRun], *, title: str, text: str) -> Figure:
     )  # fmt: skip
 
 
-def _bars_by_cap(runs: Sequence[PolicyRun], *, title, text, label, value, form, darker=None) -> Figure:  # type: ignore[no-untyped-def]
+def _bars_by_cap(
+    runs: Sequence[PolicyRun], *, title: str, text: str, label: str, value: Callable[[PolicyRun, PolicyRun], float],
+    form: str, darker: Callable[[PolicyRun], float] | None = None,
+) -> Figure:  # fmt: skip
+    """`value` is of a run and of `static` at the same cap; `darker` is the part of it that is drawn darker."""
     caps = sorted({run.cap for run in runs})
     labels = list(dict.fromkeys(run.case.label for run in runs))
     drawn, axes = figure(1, len(caps), figsize=(3.2 * len(caps) + 2.2, 0.36 * len(labels) + 1.9), sharey=True)

@@ -20,3 +20,9 @@ def test_a_day_of_the_tiny_model_delivers_every_token():
     assert result.summary.num_output_tokens == sum(arrival.output_len for arrival in day.arrivals())
     assert 0 < result.tpot_ms["p50"] <= result.ttft_ms["p99"]
     assert "200 requests" in str(result)
+
+
+def test_the_first_hours_of_a_day_are_those_of_the_whole_day():
+    whole = list(Day(500, 20, 10, seed=3).arrivals())
+    morning = list(Day(500, 20, 10, seed=3, hours=6.0).arrivals())
+    assert morning == [arrival for arrival in whole if arrival.arrival_s <= 6 * 3600] != whole

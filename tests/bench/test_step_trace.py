@@ -89,10 +89,3 @@ def test_a_preempted_request_leaves_its_slot_and_may_come_back_to_another():
     assert [bar for bar in found if bar.request_id == "b"] == [
         Bar(1, 0, 1, "b", "decode", is_preempted=True), Bar(2, 2, 3, "b", "prefill", ends=True),
     ]  # fmt: skip
-
-
-def test_waste_is_what_blocks_hold_beyond_tokens_weighed_by_time():
-    """One second of 8 slots with 3 tokens, three seconds of 8 slots with 5."""
-    first = Step(0, 1, (StepRow("a", "prefill", 0, 3, 2),))
-    second = Step(1, 4, (StepRow("a", "decode", 4, 1, 2),))
-    assert trace(first, second).kv_waste() == pytest.approx(1 - (3 + 15) / (8 + 24))

@@ -13,7 +13,8 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 def row(policy):
     """The policy's row in the table of parameters."""
-    [found] = re.findall(rf"^\| `{policy}` \| (.*) \|$", TEXT.split("### Parameters")[1].split("\n## ")[0], re.MULTILINE)
+    section = TEXT.split("### Parameters")[1].split("\n## ")[0]
+    [found] = re.findall(rf"^\| `{policy}` \| (.*) \|$", section, re.MULTILINE)
     return found
 
 
