@@ -1,13 +1,13 @@
 """Fits a device's step times: non-negative coefficients that bring the relative errors down, outliers or not."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.simulation.composition import StepRows
-from engine.simulation.measured import RowCount, features
+from engine.simulation.measured import Products, RowCount, features
 
 Features = Callable[[StepRows], Mapping[str, float]]
 _ROUNDS = 30                  # of re-weighting; the fit moves by less than a thousandth long before
@@ -41,14 +41,15 @@ def fit(steps: Sequence[TimedStep], features_of: Features) -> dict[str, float]:
     return {name: float(value) for name, value in zip(names, found, strict=True) if value > 0}
 
 
-def best_row_count(steps: Sequence[TimedStep], multiple: int) -> RowCount:
-    """Of all floors the one that leaves the least sum of relative errors."""
+def with_best_floor(steps: Sequence[TimedStep], products: Products) -> Products:
+    """`products` with the floor of rows that leaves the least sum of relative errors."""
 
-    def total_error(computed: RowCount) -> float:
-        coefficients = fit(steps, lambda rows: features(rows, computed))
-        return float(relative_errors(steps, lambda rows: predicted_s(coefficients, features(rows, computed))).sum())
+    def total_error(products: Products) -> float:
+        coefficients = fit(steps, lambda rows: features(rows, products))
+        return float(relative_errors(steps, lambda rows: predicted_s(coefficients, features(rows, products))).sum())
 
-    return min((RowCount(multiple, floor) for floor in _FLOORS), key=total_error)
+    counts = (RowCount(products.row_count.multiple, floor) for floor in _FLOORS)
+    return min((replace(products, row_count=count) for count in counts), key=total_error)
 
 
 def predicted_s(coefficients: Mapping[str, float], found: Mapping[str, float]) -> float:

@@ -24,6 +24,7 @@ class Day:
     mean_prompt_len: int
     mean_output_len: int
     seed: int
+    hours: float | None = None                     # the day is left after so many; None: when all have come
 
     def arrivals(self) -> Iterator[Arrival]:
         """Drawn as they are needed: a million of them take no memory."""
@@ -35,8 +36,11 @@ class Day:
             prompts = rng.integers(1, most, count, endpoint=True)
             outputs = np.maximum(1, np.rint(rng.exponential(self.mean_output_len, count))).astype(np.int64)
             now_s = float(times_s[-1])
-            for arrival in zip(prompts.tolist(), outputs.tolist(), times_s.tolist(), strict=True):
-                yield Arrival(*arrival)
+            drawn = zip(prompts.tolist(), outputs.tolist(), times_s.tolist(), strict=True)
+            for prompt_len, output_len, arrival_s in drawn:
+                if self.hours is not None and arrival_s > 3600 * self.hours:
+                    return
+                yield Arrival(prompt_len, output_len, arrival_s)
 
 
 class _Figures:

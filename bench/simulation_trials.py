@@ -4,17 +4,18 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bench.calibration import best_row_count, fit, relative_errors
+from bench.calibration import fit, relative_errors, with_best_floor
 from bench.result_file import stamped
 from bench.timed_engine import TimedEngine
-from bench.workloads import Burst, Poisson, Single, Workload, WorkloadRequest, WorkloadSpec, build_workload
+from bench.workloads import Burst, Draw, Poisson, Single, Workload, WorkloadRequest, WorkloadSpec, build_workload
 from engine.simulation.build import plan_simulation
+from engine.simulation.cost import num_dense_weights
 from engine.simulation.engine import SimulatedEngine
-from engine.simulation.measured import MeasuredDevice, features
+from engine.simulation.measured import MeasuredDevice, Products, RowCount, features
 from engine.simulation.records import Arrival, RequestRecord
 from engine.simulation.replay import ReplaySummary, replay
 
@@ -30,15 +31,38 @@ class Trial:
     scheduler: dict[str, Any]
 
 
-# Prompts of all lengths, in chunks beside decodes, and a batch that shrinks from all to one.
-CALIBRATION = Trial("calibration", Poisson(24, 400, 24, 80, rate=8.0), {"policy": "chunked"})
+@dataclass(frozen=True, slots=True)
+class Waves(WorkloadSpec):
+    """Bursts of equal prompts, one after the other's end, whose outputs end one by one.
+
+    Each wave passes through all batch sizes, with another number of keys a row: what rows cost and what keys cost
+    can be told apart.
+    """
+
+    name: ClassVar[str] = "waves"
+    waves: tuple[tuple[int, int], ...]             # (requests, prompt length)
+    steps_between_ends: int
+    pause_s: float = 1e4                           # longer than any wave; skipped, not slept
+
+    def requests(self, draw: Draw) -> list[WorkloadRequest]:
+        found: list[WorkloadRequest] = []
+        for wave, (count, prompt_len) in enumerate(self.waves):
+            for place in range(count):
+                output_len = (place + 1) * self.steps_between_ends
+                found.append(
+                    WorkloadRequest(len(found), draw.prompt(prompt_len), output_len, wave * self.pause_s)
+                )
+        return found
+
+
+CALIBRATION = Trial("calibration", Waves(((10, 24), (6, 420), (3, 120)), 4), {"policy": "chunked"})
 TRIALS = (
-    Trial("burst, 32 at once", Burst(32, 64, 16, 48), {"policy": "chunked"}),
-    Trial("burst, cap 96, 8 seats", Burst(16, 32, 32, 96), {"policy": "chunked", "max_num_seqs": 8}),
-    Trial("long prompts", Burst(6, 600, 16, 32), {"policy": "chunked"}),
-    Trial("small chunks", Burst(8, 300, 16, 32), {"policy": "chunked", "max_num_batched_tokens": 96}),
-    Trial("poisson, 2 a second", Poisson(16, 64, 24, 64, rate=2.0), {"policy": "chunked"}),
-    Trial("single stream", Single(2, 64, 32), {"policy": "chunked"}),
+    Trial("burst, all at once", Burst(20, 48, 12, 40), {"policy": "chunked"}),
+    Trial("8 seats, short prompts", Burst(12, 32, 16, 64), {"policy": "chunked", "max_num_seqs": 8}),
+    Trial("long prompts", Burst(2, 500, 12, 24), {"policy": "chunked"}),
+    Trial("small chunks", Burst(3, 250, 12, 24), {"policy": "chunked", "max_num_batched_tokens": 96}),
+    Trial("poisson, 1 a second", Poisson(8, 64, 16, 48, rate=1.0), {"policy": "chunked"}),
+    Trial("single stream", Single(2, 48, 16), {"policy": "chunked"}),
 )
 
 
@@ -50,22 +74,31 @@ def calibrate(engine: TimedEngine, seed: int) -> MeasuredDevice:
     """The device as one workload shows it."""
     workload = workload_of(CALIBRATION, engine, seed)
     run = engine.run(CALIBRATION.scheduler, workload)
-    computed = best_row_count(run.steps, row_multiple(engine))
+    spec = engine.description.spec
+    head_weights = spec.vocab_size * spec.embedding_width
+    products = with_best_floor(
+        run.steps, Products(num_dense_weights(spec), head_weights, RowCount(row_multiple(engine)))
+    )
     device = MeasuredDevice(
         name=f"measured {engine.device.type}",
         model=engine.description.resolved.name,
         dtype=engine.description.dtypes.weights,
         memory_bytes=engine.memory_bytes,
-        row_count=computed,
-        coefficients=fit(run.steps, lambda rows: features(rows, computed)),
+        products=products,
+        coefficients=fit(run.steps, lambda rows: features(rows, products)),
         source={},
     )
     errors = relative_errors(run.steps, device.step_s)
     source = {
         **stamped(SCHEMA),
+        **engine.timing,
         "workload": {"name": workload.name, "seed": workload.seed, "parameters": dict(workload.parameters)},
         "scheduler": CALIBRATION.scheduler,
-        "num_steps": len(run.steps),
+        "steps": [
+            (s.rows.num_entries, s.rows.num_rows, s.rows.num_sampled, s.rows.num_keys, s.rows.num_query_keys,
+             round(1e3 * s.duration_s, 3))
+            for s in run.steps
+        ],  # entries, rows, sampled, keys, pairs of a row and a key, ms
         "output_tokens_per_s": run.output_tokens_per_s,
         "relative_error_of_step_times": {"median": float(np.median(errors)), "p90": float(np.percentile(errors, 90))},
     }
@@ -106,11 +139,13 @@ class Verdict:
 HEADER = f"{'workload':<26}{'steps':>7}{'step ms':>10}{'error':>10}{'tokens/s':>12}{'simulated':>12}{'error':>10}"
 
 
-def validate(engine: TimedEngine, path: Path, seed: int) -> list[Verdict]:
-    """Predicts each trial, runs it, and prints how the two compare."""
+def validate(engine: TimedEngine, path: Path, seed: int, *, only: str = "") -> list[Verdict]:
+    """Predicts each trial with `only` in its name, runs it, and prints how the two compare."""
     print(f"median step time and its median error; output tokens/s of the whole run and its error\n{HEADER}")
     verdicts = []
     for trial in TRIALS:
+        if only not in trial.name:
+            continue
         workload = workload_of(trial, engine, seed + 1)        # not the calibration's draws
         plan = plan_simulation(trial.scheduler, model=engine.model, device=f"measured:{path}")
         predicted = replay_workload(plan.build(), workload)

@@ -28,16 +28,32 @@ class RowCount:
         return max(-(-num_rows // self.multiple) * self.multiple, self.floor) if num_rows else 0
 
 
-def features(rows: StepRows, computed: RowCount) -> dict[str, float]:
-    """What a step's time is made of on a processor, where products are bound by arithmetic from a few rows on."""
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The model's matrix products: every row passes through the layers', a row that samples through the head's too."""
+
+    dense_weights: int         # elements
+    head_weights: int
+    row_count: RowCount
+
+    def num_products(self, rows: StepRows) -> int:
+        """Multiplications of a weight and an activation."""
+        dense_rows, head_rows = self.row_count(rows.num_rows), self.row_count(rows.num_sampled)
+        return self.dense_weights * dense_rows + self.head_weights * head_rows
+
+
+def features(rows: StepRows, products: Products) -> dict[str, float]:
+    """What a step's time is made of on a processor, where products are bound by arithmetic from a few rows on.
+
+    Layers and head are one feature, in the ratio of their weights: in most steps all rows sample, and a fit could
+    not tell them apart.
+    """
     return {
         "step": 1,
-        "dense_row": computed(rows.num_rows),
-        "head": rows.num_sampled > 0,
-        "head_row": computed(rows.num_sampled),    # what sampling costs a row lies here too
+        "product": products.num_products(rows),
         "key": rows.num_keys,                      # read and gathered
         "query_key": rows.num_query_keys,          # multiplied
-        "entry": rows.num_entries,                 # prepared
+        "entry": rows.num_entries,                 # prepared, sampled
     }
 
 
@@ -49,12 +65,12 @@ class MeasuredDevice:
     model: str                                     # as in the YAML
     dtype: str                                     # of the weights, as resolved
     memory_bytes: int
-    row_count: RowCount
+    products: Products
     coefficients: Mapping[str, float]              # feature -> seconds a unit
     source: Mapping[str, Any]                      # machine, versions, command, workload, quality of the fit
 
     def step_s(self, rows: StepRows) -> float:
-        found = features(rows, self.row_count)
+        found = features(rows, self.products)
         return sum(coefficient * found[name] for name, coefficient in self.coefficients.items())
 
     def to_json(self) -> dict[str, Any]:
@@ -70,9 +86,11 @@ def read_measured(path: Path) -> MeasuredDevice:
     if not isinstance(values, dict) or values.pop("schema", None) != SCHEMA:
         raise ConfigError(f"device: {path} is not the JSON of a calibration ({SCHEMA})")
     try:
-        device = MeasuredDevice(**{**values, "row_count": RowCount(**values["row_count"])})
+        products = dict(values["products"])
+        products["row_count"] = RowCount(**products["row_count"])
+        device = MeasuredDevice(**{**values, "products": Products(**products)})
     except (KeyError, TypeError) as error:
         raise ConfigError(f"device: {path} is not a calibration: {error}") from None
-    if unknown := device.coefficients.keys() - features(StepRows(0, 0, 0, ()), device.row_count).keys():
+    if unknown := device.coefficients.keys() - features(StepRows(0, 0, 0, ()), device.products).keys():
         raise ConfigError(f"device: {path} has coefficients of unknown features: {', '.join(sorted(unknown))}")
     return device

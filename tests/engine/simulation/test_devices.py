@@ -6,12 +6,12 @@ import pytest
 from engine.errors import ConfigError
 from engine.simulation.composition import StepRows
 from engine.simulation.devices import DeviceModel, device_names, parse_device
-from engine.simulation.measured import MeasuredDevice, RowCount, features, read_measured
+from engine.simulation.measured import MeasuredDevice, Products, RowCount, features, read_measured
 from tests.engine.simulation.models import UNIT
 
 MEASURED = MeasuredDevice(
-    name="test", model="m", dtype="float16", memory_bytes=10**9, row_count=RowCount(4, 2),
-    coefficients={"step": 0.5, "dense_row": 2.0, "query_key": 0.25}, source={"seed": 0},
+    name="test", model="m", dtype="float16", memory_bytes=10**9, products=Products(100, 10, RowCount(4, 2)),
+    coefficients={"step": 0.5, "product": 2.0, "query_key": 0.25}, source={"seed": 0},
 )  # fmt: skip
 
 
@@ -40,8 +40,9 @@ def test_a_measured_device_survives_its_file(tmp_path):
 
 def test_a_measured_step_is_a_weighted_sum():
     rows = StepRows(2, 5, 1, [3], [(4, 0)])
-    assert features(rows, MEASURED.row_count)["dense_row"] == 8
-    assert MEASURED.step_s(rows) == 0.5 + 2.0 * 8 + 0.25 * (4 + (1 + 2 + 3 + 4))
+    products = 100 * 8 + 10 * 4                        # 5 rows and 1 row, each padded to a multiple of 4
+    assert features(rows, MEASURED.products)["product"] == products
+    assert MEASURED.step_s(rows) == 0.5 + 2.0 * products + 0.25 * (4 + (1 + 2 + 3 + 4))
 
 
 def test_rows_computed_are_padded_and_not_fewer_than_the_floor():
@@ -56,6 +57,7 @@ def test_rows_computed_are_padded_and_not_fewer_than_the_floor():
         ("[]", "is not the JSON of a calibration"),
         (json.dumps({**MEASURED.to_json(), "schema": "other/1"}), "is not the JSON of a calibration"),
         (json.dumps({**MEASURED.to_json(), "colour": "red"}), "unexpected keyword argument 'colour'"),
+        (json.dumps({**MEASURED.to_json(), "products": {}}), "is not a calibration: 'row_count'"),
         (json.dumps({**MEASURED.to_json(), "coefficients": {"moon": 1}}), "unknown features: moon"),
     ],
 )
