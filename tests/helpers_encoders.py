@@ -46,6 +46,10 @@ ENCODERS: dict[str, PreTrainedConfig] = {
     "bert": bert_config(),
     "roberta": roberta_config(hidden_act="relu"),
     "xlm-roberta": xlm_roberta_config(),
+    "modernbert": modernbert_config(),
+    "modernbert-biases": modernbert_config(
+        norm_bias=True, attention_bias=True, mlp_bias=True, hidden_activation="silu", local_attention=4
+    ),
 }
 
 

@@ -39,6 +39,8 @@ def _weigh_rows(scores, tops, norms, sums, rows, head_dim, kv_head, first_key, n
         position = first_position + row // group
         low = max(0, position - window + 1 - first_key) if window > 0 else 0
         high = min(num_keys, position + 1 - first_key) if causal else num_keys
+        if window > 0:
+            high = min(high, position + window - first_key)
         if low >= high:
             scores[row * TILE : (row + 1) * TILE] = 0
             continue
@@ -83,6 +85,8 @@ def _attend(
 
         end = min(seq_lens[request], first_position + num_queries) if causal else seq_lens[request]
         begin = max(0, first_position - window + 1) if window > 0 else 0
+        if window > 0:
+            end = min(end, first_position + num_queries - 1 + window)
         pages = block_table[request * table_stride :]
         for first_key in range(begin // TILE * TILE, end, TILE):
             num_keys = min(TILE, end - first_key)

@@ -8,13 +8,16 @@ from torch import Tensor
 
 
 def visible_keys(query_positions: Tensor, num_keys: int, causal: bool, window: int) -> Tensor:
-    """Which keys each query sees: bool [num_queries, num_keys]. A window keeps keys with q - k < window."""
+    """Which keys each query sees: bool [num_queries, num_keys].
+
+    A window keeps keys with q - k < window and, where the future is seen at all, those with k - q < window.
+    """
     distance = query_positions[:, None] - torch.arange(num_keys, device=query_positions.device)[None, :]
     seen = torch.ones_like(distance, dtype=torch.bool)
     if causal:
         seen &= distance >= 0
     if window > 0:
-        seen &= distance < window
+        seen &= distance.abs() < window
     return seen
 
 

@@ -109,6 +109,8 @@ def _attend_tiles(
                 seen = seen & (keys[None, :] <= q_pos[:, None])
             if WINDOW:
                 seen = seen & (q_pos[:, None] - keys[None, :] < window)
+                if not CAUSAL:
+                    seen = seen & (keys[None, :] - q_pos[:, None] < window)
             scores = tl.where(seen, scores, float("-inf"))
 
         new_max = tl.maximum(row_max, tl.max(scores, axis=1) * factor)
@@ -148,6 +150,9 @@ def attend(
     if WINDOW:
         first = tl.maximum(first, (tl.maximum(q_first - window + 1, 0) // TILE) * TILE)
         full_start = tl.maximum(full_start, tl.cdiv(tl.maximum(q_last - window + 1, 0), TILE) * TILE)
+        if not CAUSAL:
+            limit = tl.minimum(limit, q_last + window)
+            full_end = tl.minimum(full_end, q_first + window)
     if ONE_LOOP:
         return _attend_tiles(
             acc0, acc1, row_max, row_sum, q0, q1, q_pos, slope, key_head, value_head, table_row, stride_slot,

@@ -60,6 +60,11 @@ def test_attention_scales_keys_and_values_apart():
     torch.testing.assert_close(case.run(reference.paged_attention), 3.0 * plain.run(reference.paged_attention))
 
 
+def test_visible_keys_of_a_window_without_causality_lie_to_both_sides():
+    seen = reference.visible_keys(torch.tensor([0, 3]), 6, causal=False, window=2)
+    assert seen.tolist() == [[True, True, False, False, False, False], [False, False, True, True, True, False]]
+
+
 def test_visible_keys_of_a_window_are_those_less_than_window_back():
     seen = reference.visible_keys(torch.tensor([4, 5]), 6, causal=True, window=2)
     assert seen.int().tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]

@@ -88,7 +88,7 @@ def test_splits_wholly_outside_the_window_weigh_nothing():
     check([1, 2], [110, 100], window=3)
 
 
-def test_window_without_causality_still_bounds_the_past():
+def test_window_without_causality_bounds_past_and_future():
     check([1, 20], [50, 50], window=7, causal=False)
 
 

@@ -11,7 +11,7 @@ from engine.encoding.build import load_encoder, vectoriser
 from engine.encoding.runner import EncoderRunner
 from engine.errors import ConfigError
 from tests.engine.model.encoders import describe
-from tests.helpers_encoders import bert_config, reference_hidden, roberta_config, save_encoder, text
+from tests.helpers_encoders import bert_config, modernbert_config, reference_hidden, roberta_config, save_encoder, text
 
 POOLINGS = {
     "pooling_mode_cls_token": lambda hidden: hidden[0],
@@ -77,7 +77,12 @@ def test_a_dense_layer_of_another_shape_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("config", "types"),
-    [(bert_config(num_labels=1), [[0] * 4 + [1] * 8, [0, 1, 1]]), (roberta_config(num_labels=1), None)],
+    [
+        (bert_config(num_labels=1), [[0] * 4 + [1] * 8, [0, 1, 1]]),
+        (roberta_config(num_labels=1), None),
+        (modernbert_config(num_labels=1), None),
+        (modernbert_config(num_labels=1, classifier_pooling="mean", classifier_bias=True, norm_bias=True), None),
+    ],
 )
 @pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
 def test_scores_of_cross_encoders(tmp_path, config, types, activation):
