@@ -38,7 +38,7 @@ class Policy:
     Parameters: ClassVar[type[PolicyParameters]] = PolicyParameters
     default_block_size: ClassVar[int | None] = None      # None: the kernel's best for the device
     keeps_seats: ClassVar[bool] = False                  # finished requests hold their blocks until all have finished
-    whole_prompts: ClassVar[bool] = False                # a prompt beyond the limits is computed in one step all the same
+    whole_prompts: ClassVar[bool] = False                # one beyond the limits is computed in one step too
 
     def __init__(self, parameters: PolicyParameters, limits: Limits) -> None:
         self.parameters = parameters

@@ -59,7 +59,9 @@ def test_memory_is_planned_for_the_steps_of_the_policy(scheduler, expected):
     assert (limits.max_num_batched_tokens, limits.max_num_seqs) == expected
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("chunked", 512), ("vllm_v0", 2560), ("orca", 4096), ("static", 4096)])
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("chunked", 512), ("vllm_v0", 2560), ("orca", 4096), ("static", 4096)]
+)
 def test_memory_is_planned_for_a_whole_prompt_where_the_policy_computes_it_in_one_step(
     policy, expected, tmp_path, monkeypatch
 ):
