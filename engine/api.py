@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, StrictModel, nearest, prepare_process
+from engine.continuation import Continuation
 from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.errors import (
     ConfigError,
@@ -18,7 +19,7 @@ from engine.errors import (
 )
 from engine.model.hub import ResolvedModel
 from engine.model.hub import resolve as resolve_model
-from engine.outputs import Continuation, EngineStats, Histogram, RequestOutput, Task, TokenLogprobs
+from engine.outputs import EngineStats, Histogram, RequestOutput, Task, TokenLogprobs
 from engine.request import FinishReason, GenerationRequest
 from engine.sampling.grammar.spec import GrammarSpec
 from engine.sampling.params import SamplingParams

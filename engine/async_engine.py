@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config import EngineConfig
+from engine.continuation import Continuation
 from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.errors import EngineDeadError, EngineError
-from engine.outputs import Continuation, EngineStats, RequestOutput
+from engine.outputs import EngineStats, RequestOutput
 from engine.request import GenerationRequest
 from engine.sampling.grammar.checks import GrammarError
 from engine.sampling.grammar.compiler import Grammar

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.continuation import Continuation
 from engine.embedding import EngineRequest
 from engine.errors import InvalidRequest, QueueFull
 from engine.metrics import EngineMetrics
 from engine.observer import StepObserver
-from engine.outputs import Continuation, EngineStats, RequestOutput, TokenLogprobs
+from engine.outputs import EngineStats, RequestOutput, TokenLogprobs
 from engine.request import FinishReason, GenerationRequest, Request
 from engine.response import Ending, Response
 from engine.sampling.grammar.cache import Grammars

@@ -1,12 +1,9 @@
 """What leaves the engine: frozen values, small enough to send by the thousand."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from engine.request import FinishReason
-
-if TYPE_CHECKING:
-    from engine.embedding import EngineRequest
 
 Task = Literal["generate", "embed", "score"]         # what a model can do: one of them
 
@@ -53,13 +50,6 @@ class RequestOutput:
             logprobs=self.logprobs + later.logprobs,
             prompt_logprobs=self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """Unfinished work as a value: the request, resumable anywhere by an ordinary `generate`."""
-
-    request: "EngineRequest"                       # resume_token_ids hold all output so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from typing import Protocol
 
+from engine.continuation import Continuation
 from engine.embedding import EngineRequest
-from engine.outputs import Continuation, EngineStats, RequestOutput
+from engine.outputs import EngineStats, RequestOutput
 from engine.sampling.grammar.cache import Grammars
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.continuation import Continuation
 from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.encoding.packing import pack
 from engine.encoding.pooling import as_bytes
 from engine.encoding.runner import TextRunner
 from engine.errors import ContextTooLong, IntegrityError, InvalidRequest, QueueFull
 from engine.metrics import EngineMetrics
-from engine.outputs import Continuation, EngineStats, RequestOutput, Task
+from engine.outputs import EngineStats, RequestOutput, Task
 from engine.request import FinishReason
 from engine.scheduling.policy import Limits
 
