@@ -1,7 +1,7 @@
 """SubmittedStep: a step that the device works on, and what the host does once its tokens are there."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,24 +74,21 @@ class SubmittedStep:
     def result(self) -> StepResult:
         if self._result is None:
             begun_s = self._clock()
-            complete: set[str] = set()
-            sampled, logprobs, errors = ({}, {}, {}) if self._sampling is None else self._take(self._sampling, complete)
+            found = StepResult({}) if self._sampling is None else self._take(self._sampling)
             times_s = {**self._times_s, "sample": self._times_s["sample"] + self._clock() - begun_s}
-            self._result = StepResult(
-                sampled, logprobs, self._prompt_logprobs, errors, frozenset(complete), times_s
-            )
+            self._result = replace(found, prompt_logprobs=self._prompt_logprobs, times_s=times_s)
             self._sampling = None                              # and with it the logits
         return self._result
 
-    def _take(
-        self, sampling: Sampling, complete: set[str]
-    ) -> tuple[dict[str, int], dict[str, TokenLogprobs], dict[str, str]]:
+    def _take(self, sampling: Sampling) -> StepResult:
+        """What was drawn, as soon as it is there."""
         tokens = sampling.tokens.numpy()
         here = np.fromiter((self._table.holds(row) for row in sampling.rows), np.bool_, len(sampling.rows))
         self._table.fill(sampling.indices[here], sampling.positions[here], tokens[here])
         ids = [row.generation.request_id for row in sampling.rows]
         drawn: list[int] = tokens.tolist()
         sampled = {request_id: token for request_id, token in zip(ids, drawn, strict=True) if token >= 0}
+        complete = set()
         for row, request_id in zip(sampling.rows, ids, strict=True):
             state = self._penalties.get(request_id)
             if state is not None and request_id in sampled and self._table.holds(row):
@@ -107,9 +104,8 @@ class SubmittedStep:
                 [sampling.rows[i].generation.sampling.logprobs or 0 for i in places],
             )
             logprobs = {ids[i]: entry for i, entry in zip(places, entries, strict=True) if ids[i] in sampled}
-        return sampled, logprobs, {
-            request_id: self._why_none(request_id) for request_id in ids if request_id not in sampled
-        }
+        errors = {request_id: self._why_none(request_id) for request_id in ids if request_id not in sampled}
+        return StepResult(sampled, logprobs, errors=errors, complete=frozenset(complete))
 
     def _why_none(self, request_id: str) -> str:
         """Why no token could be drawn: masks may leave none."""
