@@ -47,9 +47,12 @@ def say(text: str) -> None:
 
 
 def memory_plan(report: PreflightReport) -> str:
-    parts = {"weights": report.weights_bytes, "activations": report.activation_bytes, "KV cache": report.kv_bytes}
+    parts = {"weights": report.weights_bytes, "activations": report.activation_bytes}
+    if report.task == "generate":
+        parts["KV cache"] = report.kv_bytes
     plan = " + ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in parts.items())
-    return f"memory plan on {report.device}: {plan} ({report.kv_capacity_tokens} tokens)"
+    capacity = f" ({report.kv_capacity_tokens} tokens)" if report.task == "generate" else ""
+    return f"memory plan on {report.device}: {plan}{capacity}"
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -12,6 +13,7 @@ from transformers import (
     ModernBertConfig,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
     RobertaConfig,
     XLMRobertaConfig,
 )
@@ -65,6 +67,15 @@ def save_encoder(folder: Path, config: PreTrainedConfig, *, classifier: bool = F
     model.save_pretrained(folder)
     read: PreTrainedModel = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return read.eval()
+
+
+def write_word_tokenizer(folder: Path) -> None:
+    """Every one of w4, w5, … is a token whose id is its number; texts stand between [CLS] and [SEP]."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{index}" for index in range(4, VOCAB_SIZE))]
+    pipeline = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pipeline.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    PreTrainedTokenizerFast(tokenizer_object=pipeline, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
 
 
 def text(length: int, seed: int = 0) -> list[int]:

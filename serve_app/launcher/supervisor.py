@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from engine.api import ConfigError, PreflightReport
+from engine.api import ConfigError, PreflightReport, Task
 from serve_app.deploy_file import DeployFile
 from serve_app.launcher.processes import end_descendants
 from serve_app.launcher.signals import Signals
@@ -138,17 +138,24 @@ def watch(cluster: ClusterProcess, deployment: DeployFile, signals: Signals, say
     return 0 if first == signal.SIGTERM and cluster.exit_status == 0 else 128 + first
 
 
+_TRIES: Mapping[Task, tuple[str, Mapping[str, Any]]] = {      # what a model can do -> a request to it
+    "generate": ("chat/completions", {"messages": [{"role": "user", "content": "Say hello."}], "stream": True}),
+    "embed": ("embeddings", {"input": "Say hello."}),
+    "score": ("rerank", {"query": "a greeting", "documents": ["Hello.", "No."]}),
+}
+
+
 def ready_block(deployment: DeployFile, report: PreflightReport, ray_event: Mapping[str, Any]) -> str:
-    body = json.dumps(
-        {"model": report.model_name, "messages": [{"role": "user", "content": "Say hello."}], "stream": True}
-    )
-    curl = f"curl -N {deployment.url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    path, fields = _TRIES[report.task]
+    body = json.dumps({"model": report.model_name, **fields})
+    curl = f"curl -N {deployment.url}/v1/{path} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    cache = f"KV cache   {report.kv_capacity_tokens} tokens\n" if report.task == "generate" else ""
     return (
         f"\nready      {deployment.url}/v1\n"
         f"model      {report.model_name}\n"
         f"device     {report.device}\n"
         f"dtype      {report.dtype}\n"
-        f"KV cache   {report.kv_capacity_tokens} tokens\n"
+        f"{cache}"
         f"dashboard  {ray_event['dashboard_url']}  (its token: ~/.ray/auth_token)\n"
         f"try        {curl}\n"
     )

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shlex
 import signal
@@ -43,6 +44,15 @@ def test_memory_plan_is_one_line_with_every_part():
     assert memory_plan(REPORT) == (
         "memory plan on cpu: weights 1.00 GiB + activations 0.50 GiB + KV cache 2.00 GiB (8192 tokens)"
     )
+
+
+@pytest.mark.parametrize(("task", "path"), [("embed", "/v1/embeddings"), ("score", "/v1/rerank")])
+def test_an_encoder_has_no_cache_and_another_request_to_try(task, path):
+    report = dataclasses.replace(REPORT, task=task, kv_bytes=0, kv_capacity_tokens=0)
+    block = ready_block(DEPLOYMENT, report, {"dashboard_url": ""})
+    assert f"http://127.0.0.1:9000{path} " in block
+    assert "KV cache" not in block
+    assert memory_plan(report) == "memory plan on cpu: weights 1.00 GiB + activations 0.50 GiB"
 
 
 class FakeCluster:
