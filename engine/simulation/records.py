@@ -48,7 +48,7 @@ class StepRecord:
     num_prefill_tokens: int                        # those recomputed after a preemption too
     num_decode_tokens: int
     num_padding_rows: int                          # computed and discarded
-    num_idle_seats: int                            # finished members that kept their blocks
+    num_idle_seats: int                            # finished members whose rows it computed all the same
     num_running: int
     num_waiting: int
     num_used_blocks: int
