@@ -58,7 +58,7 @@ class Request:
     last_token_time_s: float | None = None
     finish_reason: FinishReason | None = None
     arrival_index: int = 0                         # order of arrival at the scheduler, ties in time resolved
-    # Of `generation`, kept here because every step asks for them, of every request: a property takes 30 ns more.
+    # Of `generation`, kept here because every step asks for them, of every request, and properties are slow.
     request_id: str = field(init=False)
     priority: int = field(init=False)
     max_tokens: int = field(init=False)

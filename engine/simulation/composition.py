@@ -45,7 +45,7 @@ def query_keys(num_rows: int, start: int, window: int = 0) -> int:
 
 
 def step_rows(plan: StepPlan, block_size: int) -> StepRows:
-    """Takes about 20 ns a request where all decode: a day of a million requests has 10^8 of them."""
+    """Takes some tens of ns a request where all decode: a day of a million requests has 10^8 of them."""
     scheduled = plan.num_scheduled_tokens
     num_rows = sum(scheduled.values())
     if num_rows == len(scheduled) and not plan.padding:
