@@ -62,6 +62,17 @@ def _workload(args: argparse.Namespace, spec: Burst | Poisson, vocabulary: Seque
     return build_workload(replace(spec, **_SMALL) if args.tiny else spec, vocabulary, args.seed)
 
 
+def sweep(args: argparse.Namespace, objective: Objective) -> None:
+    from bench.policies.publish import new_folder
+
+    run = sweep_simulated if is_simulated(args.device) else sweep_measured
+    if run is sweep_measured and args.tiny:
+        args.model = "random:tiny"
+    name = args.name or f"policies-{args.setting}-{args.model.replace('/', '_').replace(':', '_')}"
+    args.folder = new_folder(name, results=args.results)
+    run(args, objective)
+
+
 def sweep_simulated(args: argparse.Namespace, objective: Objective) -> None:
     target = SimulatedTarget(args.model, args.device, HARNESSES[args.setting].capacity_tokens)
     planned = [*planned_bursts(args, _ANY_TOKENS, repeats=1), *planned_latencies(args)]
@@ -122,18 +133,18 @@ def _publish(
 
     print(throughput_text([run for run in runs if run.workload == "burst"]))
     print("", *sentences, sep="\n")
-    name = args.name or f"policies-{args.setting}-{args.model.replace('/', '_').replace(':', '_')}"
     failed = sum(run.summary.num_failed for run in runs)
     if failed:
         print(f"{failed} requests FAILED; see the summaries in the JSON")
     setting, latency_setting = _settings_text(args, device)
-    sweep = Sweep(
-        name=name, title=f"Scheduling policies: {args.model} on {device}", setting=setting,
+    found = Sweep(
+        title=f"Scheduling policies: {args.model} on {device}", setting=setting,
         latency_setting=latency_setting, description=description, runs=tuple(runs),
         splits=tuple(splits(runs)) if args.setting == "seed" else (), sentences=tuple(sentences),
         traces=picture_traces(args.only),
     )  # fmt: skip
-    print(f"saved {publish(sweep, folder=args.results)}")
+    publish(found, args.folder)
+    print(f"saved {args.folder}")
 
 
 def recommend(args: argparse.Namespace, objective: Objective) -> None:
@@ -143,6 +154,7 @@ def recommend(args: argparse.Namespace, objective: Objective) -> None:
         raise SystemExit("--recommend ranks by simulation: --device sim:<name> or measured:<file>")
     workload = build_workload(Trace(str(args.trace), args.num_requests), _ANY_TOKENS, args.seed)
     target = SimulatedTarget(args.model, args.device)
+    target.plan(Case("chunked"))                        # an unknown device or model is told once, not by every case
     chosen = candidates(args.only)
     with tqdm(total=len(chosen), unit="case", leave=False) as bar:
         ranking = rank(target, workload, chosen, GOALS[args.objective], objective, bar.update)
@@ -182,12 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if args.recommend:
             recommend(args, objective)
-        elif is_simulated(args.device):
-            sweep_simulated(args, objective)
         else:
-            args.model = "random:tiny" if args.tiny else args.model
-            sweep_measured(args, objective)
-    except (ConfigError, ValueError) as error:
+            sweep(args, objective)
+    except (ConfigError, OSError, ValueError) as error:
         raise SystemExit(str(error)) from None
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ _IN_OCCUPANCY = ("static", "packed_static", "orca (max_model_len)", "orca", "tgi
 class Sweep:
     """What was run, and what it says."""
 
-    name: str                              # of the folder, after the date
     title: str
     setting: str                           # one line: model, device, workload
     latency_setting: str                   # the same of the latency study
@@ -51,10 +51,17 @@ class Sweep:
         return [run for run in self.runs if run.workload == workload]
 
 
-def publish(sweep: Sweep, *, folder: Path = RESULTS) -> Path:
-    """Writes the folder and returns it. Raises FileExistsError rather than mix two sweeps."""
+def new_folder(name: str, *, results: Path = RESULTS) -> Path:
+    """Where a sweep that begins now will go; not made yet. Raises FileExistsError rather than mix two sweeps."""
+    folder = results / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists: give this sweep another --name")
+    return folder
+
+
+def publish(sweep: Sweep, where: Path) -> None:
+    """Writes everything to the folder `where`, which it makes."""
     stamp = stamped(SCHEMA)
-    where = folder / f"{stamp['created'][:10]}-{sweep.name}"
     where.mkdir(parents=True)
     document = stamp | {
         "title": sweep.title,
@@ -76,7 +83,6 @@ def publish(sweep: Sweep, *, folder: Path = RESULTS) -> Path:
     lead = f"{sweep.setting}. {machine['cpu']}, {machine['cores']} cores; commit {stamp['commit']}."
     html = page(sweep.title, lead, stamp["command"], _sections(sweep, pictures), sweep.traces)
     (where / "index.html").write_text(html, encoding="utf-8")
-    return where
 
 
 def draw(sweep: Sweep, where: Path) -> dict[str, Path]:

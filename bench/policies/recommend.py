@@ -54,10 +54,27 @@ _SETTINGS: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({
 })
 
 
+_CLOSE = 0.01                                  # scores this near the best are equal: a simulator tells no finer
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     runs: tuple[PolicyRun, ...]                # best first
     refused: tuple[tuple[Case, str], ...]      # cases that cannot run there, and why
+
+    def equals(self, goal: Goal) -> list[PolicyRun]:
+        """The best, and those too close to it to tell apart."""
+        best = self.runs[0]
+        margin = _CLOSE * abs(goal.score(best.summary))
+        return [
+            run for run in self.runs
+            if run.summary.num_failed == best.summary.num_failed
+            and abs(goal.score(run.summary) - goal.score(best.summary)) <= margin
+        ]  # fmt: skip
+
+    def recommended(self, goal: Goal) -> PolicyRun:
+        """Of the equally good the one with the shortest TPOT at the 99th percentile; of those again the first."""
+        return min(self.equals(goal), key=lambda run: run.summary.tpot_ms.p99 if run.summary.tpot_ms else 0.0)
 
 
 def candidates(only: Sequence[str] = ()) -> list[Case]:
@@ -86,19 +103,22 @@ def rank(
 
 
 def ranking_text(ranking: Ranking, goal: Goal, *, top: int) -> str:
-    """One line a case, the best first, then the YAML of the best."""
-    lines = [f"{'':>3} {'policy':<46}{goal.unit:>18}{'out tok/s':>11}{'TTFT p99 ms':>13}{'TPOT p99 ms':>13}  failed"]
+    """One line a case, the best first, then the YAML of the recommended one."""
+    lines = [f"{'':>3} {'policy':<54}{goal.unit:>18}{'out tok/s':>11}{'TTFT p99 ms':>13}{'TPOT p99 ms':>13}  failed"]
     for place, run in enumerate(ranking.runs[:top], start=1):
         s = run.summary
         ttft = f"{s.ttft_ms.p99:,.0f}" if s.ttft_ms else "n/a"
         tpot = f"{s.tpot_ms.p99:,.1f}" if s.tpot_ms else "n/a"
         lines.append(
-            f"{place:>3} {run.case.label:<46}{goal.score(s):>18,.2f}{s.output_tokens_per_s:>11,.1f}{ttft:>13}{tpot:>13}"
+            f"{place:>3} {run.case.label:<54}{goal.score(s):>18,.2f}{s.output_tokens_per_s:>11,.1f}{ttft:>13}{tpot:>13}"
             f"{s.num_failed:>8}"
         )
     lines += [f"    {case.label} cannot run: {why}" for case, why in ranking.refused]
     if ranking.runs:
-        lines += ["", "For the YAML, under args:", "", yaml_of(ranking.runs[0].case).rstrip()]
+        chosen = ranking.recommended(goal)
+        equals = f"{len(ranking.equals(goal))} are within {_CLOSE:.0%} of the best"
+        best = f"of these {chosen.case.label} has the shortest TPOT p99"
+        lines += ["", f"{equals}; {best}. For the YAML, under args:", "", yaml_of(chosen.case).rstrip()]
     return "\n".join(lines)
 
 

@@ -66,7 +66,7 @@ def test_repeats_stand_side_by_side_and_ratios_pair_them():
 
 
 def test_a_sweep_does_not_overwrite_another(folder):
-    with pytest.raises(FileExistsError):
+    with pytest.raises(SystemExit, match="give this sweep another --name"):
         main([
             "--setting", "seed", "--device", "sim:a100-40gb", "--model", "opt-13b", "--tiny", "--only", "chunked",
             "--caps", "32", "--rates", "--results", str(folder.parent), "--name", "test",
