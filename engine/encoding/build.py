@@ -41,15 +41,15 @@ def plan_encoder(config: EngineConfig, description: ModelDescription) -> Encoder
     spec, dtypes, device = description.spec, description.dtypes, description.device
     defaults = device_defaults(device).limits
     asked = config.scheduler.parameters
-    max_num_batched_tokens = asked.get("max_num_batched_tokens") or defaults.max_num_batched_tokens
     limits = Limits(
-        max(max_num_batched_tokens, description.max_model_len),     # a text is never cut
+        asked.get("max_num_batched_tokens") or defaults.max_num_batched_tokens,
         asked.get("max_num_seqs") or defaults.max_num_seqs,
     )
+    num_tokens = max(limits.max_num_batched_tokens, description.max_model_len)     # a text is never cut
     weights = weight_bytes(spec, dtypes, description.max_model_len, device.type == "cpu")
     weights += sum(4 * layer.in_size * layer.out_size for layer in _dense_specs(description))
     in_float64 = 8 * max(spec.hidden_size, 0 if spec.gated_mlp else 2 * spec.intermediate_size)   # pooling, activation
-    working = hidden_bytes(spec, dtypes, limits.max_num_batched_tokens) + limits.max_num_batched_tokens * in_float64
+    working = hidden_bytes(spec, dtypes, num_tokens) + num_tokens * in_float64
     working = max(working, _loading_bytes(description)) + RUNTIME_BYTES
     free = free_memory_bytes(str(device))
     if weights + working > free * config.kv_cache.memory_fraction:

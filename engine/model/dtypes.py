@@ -27,8 +27,8 @@ class Dtypes:
 def resolve_dtypes(dtype: DtypeName, device: str, checkpoint_dtype: str | None, *, causal: bool = True) -> Dtypes:
     """The dtypes that the configuration's `dtype` means on `device` ("cpu" or "cuda…").
 
-    An encoder's products have many rows, so that narrow weights save it no time on a CPU; and its vectors are
-    compared by their last digits, of which float16 has three bits more than bfloat16.
+    An encoder's products have many rows, so that reading float16 weights saves it next to nothing on a CPU; and its
+    vectors are compared by their last digits, of which float16 has three bits more than bfloat16.
     """
     if device == "cpu":
         narrow = causal and platform.machine() == "x86_64"

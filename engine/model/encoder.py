@@ -47,8 +47,7 @@ class Encoder:
     def forward(self, texts: PackedTexts) -> Tensor:
         """Hidden states [num_tokens, hidden_size]; a text's rows do not depend on the texts beside it."""
         residual, pending = self._embedding(texts), None
-        lengths = texts.lengths.repeat_interleave(texts.lengths)
-        rotations = [Rotation(*rotary.rows(texts.positions, lengths)) for rotary in self._rotaries]
+        rotations = self._rotations(texts) if self._rotaries else []
         for index, layer in enumerate(self._layers):
             rope = self.spec.layers[index].rope
             rotation = None if rope is None else rotations[rope]
@@ -59,3 +58,7 @@ class Encoder:
             residual, pending = layer.attention_norms.run(attend, residual, pending)
             residual, pending = layer.mlp_norms.run(layer.mlp, residual, pending)
         return normed(self._final_norm, residual, pending)
+
+    def _rotations(self, texts: PackedTexts) -> list[Rotation]:
+        lengths = texts.lengths.repeat_interleave(texts.lengths)
+        return [Rotation(*rotary.rows(texts.positions, lengths)) for rotary in self._rotaries]

@@ -36,6 +36,7 @@ def read_folder_tokenizer(folder: Path, *, trust_remote_code: bool) -> SavedToke
         special_tokens={name: text for name, text in tokenizer.special_tokens_map.items() if isinstance(text, str)},
         eos_token_ids=() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,),
         chat_templates={"default": templates} if isinstance(templates, str) else templates,
+        token_types="token_type_ids" in tokenizer.model_input_names,
     )
 
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from engine.config import cache_directory
 
-_FORMAT = 1                                        # raise when the same source would now be converted differently
+_FORMAT = 2                                        # raise when the same source would now be converted differently
 _log = logging.getLogger(__name__)
 
 
@@ -27,6 +27,7 @@ class SavedTokenizer:
     special_tokens: Mapping[str, str]              # bos_token, eos_token, … as chat templates name them
     eos_token_ids: tuple[int, ...]                 # the tokenizer's own
     chat_templates: Mapping[str, str]              # name -> Jinja source; "default" is the one for plain chats
+    token_types: bool = False                      # whether its model is told which of two texts a token belongs to
 
     def save(self, folder: Path) -> None:
         self.pipeline.save(str(folder / "tokenizer.json"), pretty=False)
@@ -34,6 +35,7 @@ class SavedTokenizer:
             "special_tokens": dict(self.special_tokens),
             "eos_token_ids": self.eos_token_ids,
             "chat_templates": dict(self.chat_templates),
+            "token_types": self.token_types,
         }
         (folder / "conveyor.json").write_text(json.dumps(rest))
 
@@ -41,7 +43,9 @@ class SavedTokenizer:
     def load(cls, folder: Path) -> "SavedTokenizer":
         rest: dict[str, Any] = json.loads((folder / "conveyor.json").read_text())
         pipeline = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        return cls(pipeline, rest["special_tokens"], tuple(rest["eos_token_ids"]), rest["chat_templates"])
+        return cls(
+            pipeline, rest["special_tokens"], tuple(rest["eos_token_ids"]), rest["chat_templates"], rest["token_types"]
+        )
 
 
 def converted_once(source_digest: bytes, convert: Callable[[], SavedTokenizer]) -> SavedTokenizer:

@@ -20,7 +20,7 @@ class Tokenizer:
     """A `tokenizers` pipeline with the facts about it that serving needs. Safe to use from several threads."""
 
     def __init__(self, saved: SavedTokenizer) -> None:
-        self._pipeline = saved.pipeline
+        self._pipeline, self._token_types = saved.pipeline, saved.token_types
         self.byte_rule = find_byte_rule(saved.pipeline)
         self.special_token_ids = frozenset(
             token_id for token_id, token in saved.pipeline.get_added_tokens_decoder().items() if token.special
@@ -58,7 +58,7 @@ class Tokenizer:
     def encode_whole(
         self, text: str, second: str | None = None, *, max_length: int | None = None, add_special_tokens: bool = True
     ) -> tuple[list[int], list[int]]:
-        """Token ids of a text, or of a pair of texts, as an encoder takes them, and which of the two each belongs to.
+        """Token ids of a text, or of a pair of texts, as an encoder takes them, and the token types that go with them.
 
         Beyond `max_length` ends are cut off, special tokens are not; of a pair the longer text gives first, as
         "longest_first" of transformers has it. Raises InvalidRequest for text that is not Unicode, and for a
@@ -79,7 +79,7 @@ class Tokenizer:
                 part.truncate(length)
         pair = parts[1] if second is not None else None
         whole = self._pipeline.post_process(parts[0], pair, add_special_tokens=add_special_tokens)
-        return whole.ids, whole.type_ids
+        return whole.ids, whole.type_ids if self._token_types else [0] * len(whole.ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence; ids that are no tokens give nothing."""

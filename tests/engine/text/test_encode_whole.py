@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from engine.errors import InvalidRequest
 from engine.text.saved_tokenizer import SavedTokenizer
 from engine.text.tokenizer import Tokenizer as OurTokenizer
+from engine.text.tokenizer import load_tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghij"]
 TEXTS = ("", "a", "a b c d e f g h", "j i")
@@ -27,7 +28,7 @@ def pipeline(kind: str) -> Tokenizer:
 
 @pytest.fixture(params=["bert", "roberta"])
 def tokenizers(request: pytest.FixtureRequest) -> tuple[OurTokenizer, PreTrainedTokenizerFast]:
-    ours = OurTokenizer(SavedTokenizer(pipeline(request.param), {}, (), {}))
+    ours = OurTokenizer(SavedTokenizer(pipeline(request.param), {}, (), {}, token_types=True))
     theirs = PreTrainedTokenizerFast(tokenizer_object=pipeline(request.param), model_input_names=["input_ids"])
     return ours, theirs
 
@@ -65,6 +66,19 @@ def test_special_tokens_need_their_room():
     with pytest.raises(InvalidRequest, match="1 tokens have no room for 2 special ones"):
         ours.encode_whole("a", max_length=1)
     assert ours.encode_whole("a b", max_length=2)[0] == [2, 3]
+
+
+@pytest.mark.parametrize(("kind", "types"), [("Bert", [0, 0, 0, 1, 1]), ("TokenizersBackend", [0] * 5)])
+def test_token_types_are_those_that_transformers_would_hand_to_the_model(tmp_path, monkeypatch, kind, types):
+    """Also when the tokenizer is read from its converted copy."""
+    monkeypatch.setenv("CONVEYOR_CACHE", str(tmp_path / "cache"))
+    tokenizer = (
+        BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)}) if kind == "Bert"
+        else PreTrainedTokenizerFast(tokenizer_object=pipeline("bert"))
+    )  # fmt: skip
+    tokenizer.save_pretrained(tmp_path / "model")
+    for _ in range(2):
+        assert load_tokenizer(tmp_path / "model").encode_whole("a", "b") == ([2, 4, 3, 5, 3], types)
 
 
 def test_what_is_not_unicode_is_refused():

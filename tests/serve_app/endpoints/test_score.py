@@ -15,8 +15,8 @@ def letters(request: EmbeddingRequest) -> list[float]:
 
 
 def cross_score(request: EmbeddingRequest) -> list[float]:
-    """For a pair: how much longer the second text is, over 8."""
-    return [(sum(request.token_type_ids) * 2 - len(request.token_type_ids)) / 8]
+    """For a pair: its tokens, over 8."""
+    return [len(request.prompt_token_ids) / 8]
 
 
 async def test_a_cross_encoder_reads_pairs(tiny_model: Path) -> None:
@@ -25,9 +25,9 @@ async def test_a_cross_encoder_reads_pairs(tiny_model: Path) -> None:
         response = await client.post("/v1/score", json={"model": "tiny", "text_1": "ab", "text_2": ["abc", "a"]})
     body = response.json()
     assert [request.prompt_token_ids for request in engine.requests] == [(97, 98, 97, 98, 99), (97, 98, 97)]
-    assert [request.token_type_ids for request in engine.requests] == [(0, 0, 1, 1, 1), (0, 0, 1)]
+    assert [request.token_type_ids for request in engine.requests] == [(0,) * 5, (0,) * 3]
     assert body["data"] == [
-        {"index": 0, "object": "score", "score": 0.125}, {"index": 1, "object": "score", "score": -0.125},
+        {"index": 0, "object": "score", "score": 0.625}, {"index": 1, "object": "score", "score": 0.375},
     ]  # fmt: skip
     assert body["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
     assert (body["object"], body["model"], body["id"][:6]) == ("list", "tiny", "score-")
@@ -53,7 +53,7 @@ async def test_pairs_are_cut_where_they_are_longest(tiny_model: Path) -> None:
     ask = {"text_1": "ab", "text_2": "c" * 20, "truncate_prompt_tokens": -1}
     async with serving(engine, tiny_model) as client:
         assert (await client.post("/v1/score", json=ask)).status_code == 200
-    assert engine.requests[0].token_type_ids == (0,) * 2 + (1,) * 14
+    assert engine.requests[0].prompt_token_ids == (97, 98, *[99] * 14)
 
 
 @pytest.mark.parametrize(
