@@ -84,7 +84,7 @@ class GrammarConfig(StrictModel):
 
 
 class EngineConfig(StrictModel):
-    model: str = Field(min_length=1, description="demo, a Hugging Face id, a folder, a .gguf file or random:<shape>")
+    model: str = Field(min_length=1, description="demo, minilm, a Hugging Face id, a folder, a .gguf or random:<shape>")
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"
     max_model_len: int | None = Field(None, gt=1, description="context in tokens; default: the model's own")
