@@ -16,6 +16,7 @@ class EmbeddingRequest:
     prompt_token_ids: tuple[int, ...]              # special tokens included
     token_type_ids: tuple[int, ...] = ()           # as many: which of two texts a token belongs to; empty: all 0
     dimensions: int | None = None                  # leading numbers of the vector to keep; None: all
+    tenant: str | None = None                      # tenants take turns
 
 
 @dataclass(frozen=True, slots=True)

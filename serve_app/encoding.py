@@ -31,11 +31,12 @@ class Scores:
 
 
 async def encode(
-    http: Request, service: Service, identity: Identity, texts: Sequence[EncodedText], dimensions: int | None = None
-) -> list[EmbeddingOutput]:
+    http: Request, service: Service, identity: Identity, texts: Sequence[EncodedText], *, dimensions: int | None = None,
+    tenant: str | None = None,
+) -> list[EmbeddingOutput]:  # fmt: skip
     """The engine's output for each of `texts`, in their order. Raises what `generation.collect` raises."""
     requests = tuple(
-        EmbeddingRequest(f"{identity.id}-{index}", text.token_ids, text.token_types, dimensions)
+        EmbeddingRequest(f"{identity.id}-{index}", text.token_ids, text.token_types, dimensions, tenant)
         for index, text in enumerate(texts)
     )
     outputs = await collect(http, service.replicas, requests, service.request_timeout_s)
@@ -57,7 +58,7 @@ async def scores_of(
     else:
         texts = await service.in_pool(_encoded_texts, service.tokenizer, pairs, max_length, names)
     check_lengths(texts, stats.max_model_len)
-    outputs = await encode(http, service, identity, texts)
+    outputs = await encode(http, service, identity, texts, tenant=body.user)
     num_tokens = sum(output.num_prompt_tokens for output in outputs)
     if stats.task == "score":
         return Scores([output.values()[0] for output in outputs], num_tokens)

@@ -4,14 +4,14 @@ A step takes whole texts (`packing`), computes them packed without padding, and 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from engine.continuation import Continuation
 from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
-from engine.encoding.packing import pack
+from engine.encoding.packing import in_turns, pack
 from engine.encoding.pooling import as_bytes
 from engine.encoding.runner import TextRunner
 from engine.errors import ContextTooLong, IntegrityError, InvalidRequest, QueueFull
@@ -170,9 +170,8 @@ class EncoderCore:
             )
 
     def _packed(self) -> list[str]:
-        lengths: Iterable[tuple[str, int]] = (
-            (request_id, len(waiting.request.prompt_token_ids)) for request_id, waiting in self._waiting.items()
-        )
+        tenants = {request_id: waiting.request.tenant for request_id, waiting in self._waiting.items()}
+        lengths = ((text, len(self._waiting[text].request.prompt_token_ids)) for text in in_turns(tenants))
         return pack(
             lengths, max_num_tokens=self._limits.max_num_batched_tokens, max_num_texts=self._limits.max_num_seqs
         )

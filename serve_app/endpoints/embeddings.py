@@ -22,7 +22,7 @@ async def embeddings(http: Request) -> Response:
     texts = await service.in_pool(_encoded, service.tokenizer, body, max_length)
     check_lengths(texts, stats.max_model_len)
     identity = Identity.new("embd", service.model)
-    outputs = await encode(http, service, identity, texts, body.dimensions)
+    outputs = await encode(http, service, identity, texts, dimensions=body.dimensions, tenant=body.user)
     # Some 2000 vectors of 1000 numbers take a second to write: not the event loop's.
     content = await service.in_pool(_answer, outputs, body.encoding_format, service.model)
     return Response(content, media_type="application/json")

@@ -1,9 +1,12 @@
 """The fields that embeddings, scores and rankings share."""
 
+from typing import Annotated
+
 from pydantic import Field, field_validator
 
 from engine.api import ContextTooLong
 from serve_app.schemas.base import RequestBody
+from serve_app.schemas.sampling import MAX_USER_LENGTH
 
 AS_LONG_AS_ALLOWED = -1
 
@@ -11,8 +14,10 @@ AS_LONG_AS_ALLOWED = -1
 class EncodingFields(RequestBody):
     """Fields beyond the OpenAI reference carry the names and meanings that vLLM gave them."""
 
-    model: str | None = None
-    user: str | None = Field(None, description="changes nothing: texts are taken by their age")
+    model: str | None = Field(None, description="the model's name; left out: the only one")
+    user: Annotated[str, Field(max_length=MAX_USER_LENGTH)] | None = Field(
+        None, description="the tenant; the texts of tenants take turns"
+    )
     truncate_prompt_tokens: int | None = Field(
         None, ge=AS_LONG_AS_ALLOWED, description="cuts the end of a longer text; -1: to what the model takes"
     )

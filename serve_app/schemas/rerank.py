@@ -12,8 +12,8 @@ class Document(RequestBody):
 
 
 class RerankRequest(EncodingFields):
-    query: str = Field(min_length=1)
-    documents: list[str | Document] = Field(min_length=1)
+    query: str = Field(min_length=1, description="what documents are to match")
+    documents: list[str | Document] = Field(min_length=1, description="texts, or objects with a field text")
     top_n: int = Field(0, ge=0, description="documents to return; 0, or more than there are: all")
     return_documents: bool = Field(True, description="whether results hold their documents' texts")
 

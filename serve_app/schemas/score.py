@@ -20,8 +20,8 @@ Texts = Annotated[list[str], BeforeValidator(_as_texts)]
 class ScoreRequest(EncodingFields):
     """One text with each of several, or as many with as many."""
 
-    text_1: Texts = Field(min_length=1)
-    text_2: Texts = Field(min_length=1)
+    text_1: Texts = Field(min_length=1, description="a text, or as many as text_2")
+    text_2: Texts = Field(min_length=1, description="a text or several")
 
     @model_validator(mode="after")
     def _check_counts(self) -> "ScoreRequest":

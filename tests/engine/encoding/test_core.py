@@ -21,6 +21,15 @@ def test_a_step_packs_whole_texts_and_ends_them_all():
     assert core.wait_until_s is None
 
 
+def test_one_client_s_many_texts_do_not_keep_another_s_waiting():
+    core, runner, _ = build_encoder_core()
+    for index in range(8):
+        core.add_request(embedding(f"bulk {index}", 1, tenant="indexer"))
+    core.add_request(embedding("query", 1, tenant="user"))
+    core.step()
+    assert runner.steps == [["bulk 0", "query", "bulk 1", "bulk 2"]]
+
+
 def test_vectors_are_cut_before_they_are_brought_to_length_one():
     core, _, _ = build_encoder_core(normalize=True)
     core.add_request(embedding("a", 1, 2))

@@ -1,4 +1,4 @@
-from engine.encoding.packing import pack
+from engine.encoding.packing import in_turns, pack
 
 
 def packed(*lengths, max_num_tokens=10, max_num_texts=4):
@@ -31,3 +31,10 @@ def test_nothing_waits_for_ever_behind_shorter_texts():
         if "long" in taken:
             break
     assert step == 1                                       # one older text went before it
+
+
+def test_tenants_take_turns_beginning_with_the_oldest_text():
+    assert list(in_turns({"a1": "a", "a2": "a", "b1": "b", "a3": "a", "n1": None, "b2": "b"})) == [
+        "a1", "b1", "n1", "a2", "b2", "a3",
+    ]  # fmt: skip
+    assert list(in_turns({"a1": None, "a2": None})) == ["a1", "a2"]

@@ -48,6 +48,20 @@ async def test_base64_holds_the_same_numbers(tiny_model: Path) -> None:
     assert list(numbers) == plain["data"][0]["embedding"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": "x"}), ("/v1/score", {"text_1": "x", "text_2": "y"}),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}),
+    ],
+)  # fmt: skip
+async def test_a_user_is_a_tenant(tiny_model: Path, path: str, body: dict[str, Any]) -> None:
+    engine = FakeEncoder()
+    async with serving(engine, tiny_model) as client:
+        assert (await client.post(path, json=body | {"user": "ada"})).status_code == 200
+    assert {request.tenant for request in engine.requests} == {"ada"}
+
+
 async def test_dimensions_reach_the_engine(tiny_model: Path) -> None:
     async with serving(FakeEncoder(), tiny_model) as client:
         response = await client.post("/v1/embeddings", json={"input": "ab", "dimensions": 2})
