@@ -106,6 +106,8 @@ def _invalid_body(error: ValidationError) -> ApiError:
     if first["type"] in INVALID_BODY and param is None:
         return bad_request(f"{INVALID_BODY[first['type']]}: {first['msg']}", code="invalid_json")
     if first["type"] == "extra_forbidden":
+        *parents, name = first["loc"]
+        param = f"{path}.{name}" if (path := _path(parents)) else str(name)    # as it was sent, whatever it looks like
         return bad_request(f"unknown field '{param}'", param, "unknown_parameter")
     message = first["msg"].removeprefix("Value error, ")
     return bad_request(f"{param}: {message}" if param else message, param)

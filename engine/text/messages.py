@@ -54,6 +54,8 @@ def _part_text(part: Any, where: str) -> str:
     text = part.get("text")
     if not isinstance(text, str):
         raise InvalidRequest(f"{where}.text must be a string", param="messages")
+    if unknown := sorted(key for key, value in part.items() if value is not None and key not in ("type", "text")):
+        raise InvalidRequest(f"{where} of type 'text' has an unknown field '{unknown[0]}'", param="messages")
     return text
 
 

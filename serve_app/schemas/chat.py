@@ -1,9 +1,9 @@
 """What clients send to /v1/chat/completions."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from serve_app.errors import bad_request
 from serve_app.limits import RequestLimits
@@ -12,13 +12,20 @@ from serve_app.schemas.sampling import SamplingFields
 from serve_app.schemas.tools import ToolFields
 
 
+def _as_content(value: Any) -> Any:
+    """Of its two shapes pydantic would tell only what is wrong with the first."""
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(part, dict) for part in value)):
+        return value
+    raise ValueError("must be a string or a list of parts, which are objects")
+
+
 class Message(RequestBody):
     """One turn of the conversation. The chat template judges role and content: it knows what the model takes."""
 
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"function_call": (), "audio": (), "annotations": ([],)}
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: Annotated[str | list[dict[str, Any]] | None, BeforeValidator(_as_content)] = None
     reasoning_content: str | None = None              # of an answer sent back; some templates show it to the model
     name: str | None = None
     tool_call_id: str | None = None

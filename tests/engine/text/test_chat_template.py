@@ -48,13 +48,13 @@ def test_renders_as_transformers_does(source):
     ([says("user"), says("user")], "Roles must alternate"),
     ([says("wizard")], "Roles must alternate"),
 ])  # fmt: skip
-def test_a_template_refuses_in_its_own_words(messages, reason):
+def test_te_03_a_template_refuses_in_its_own_words(messages, reason):
     with pytest.raises(InvalidRequest) as refusal:
         template(STRICT, bos_token="<s>").render(messages)
     assert (str(refusal.value), refusal.value.param) == (reason, "messages")
 
 
-def test_a_template_accepts_what_it_does_not_refuse():
+def test_te_03_a_template_accepts_what_it_does_not_refuse():
     rendered = template(STRICT, bos_token="<s>").render([says("user"), says("assistant"), says("user")])
     assert rendered == "<s>[user: hi][assistant: hi][user: hi]"
 
@@ -73,12 +73,12 @@ def test_a_template_accepts_what_it_does_not_refuse():
     "{% if %}",
     "{{ unknown.attribute }}",
 ])  # fmt: skip
-def test_what_a_template_must_not_or_cannot_do_is_the_request_s_error(source):
+def test_te_03_what_a_template_must_not_or_cannot_do_is_the_request_s_error(source):
     with pytest.raises(InvalidRequest, match="chat template failed"):
         template(source).render([says("user")])
 
 
-def test_roles_that_a_template_ignores_are_refused():
+def test_te_03_roles_that_a_template_ignores_are_refused():
     ignoring = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
     with pytest.raises(InvalidRequest, match=r"messages\[1\].*no role 'wizard'"):
         template(ignoring).render([says("user"), says("wizard", "abracadabra")])
@@ -139,7 +139,7 @@ def test_kwargs_reach_the_template_but_do_not_replace_its_messages():
     assert refusal.value.param == "chat_template_kwargs"
 
 
-def test_without_a_default_template_the_client_is_told_what_to_do():
+def test_te_03_without_a_default_template_the_client_is_told_what_to_do():
     with pytest.raises(InvalidRequest, match=r"no chat template.*/v1/completions"):
         ChatTemplate({"tool_use": "x"}, {}).render([says("user")])
 

@@ -7,8 +7,8 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
-def test_text_parts_are_joined_with_nothing_between(role):
-    parts = [{"type": "text", "text": "Say"}, {"type": "text", "text": " hi"}]
+def test_te_05_text_parts_are_joined_with_nothing_between(role):
+    parts = [{"type": "text", "text": "Say"}, {"type": "text", "text": " hi", "annotations": None}]
     assert plain_messages([{"role": role, "content": parts}]) == [{"role": role, "content": "Say hi"}]
 
 
@@ -21,8 +21,9 @@ def test_text_parts_are_joined_with_nothing_between(role):
     (["hi"], "unknown type: None"),
     ([{"type": "text"}], r"content\[0\].text must be a string"),
     ([{"type": "text", "text": None}], r"content\[0\].text must be a string"),
+    ([{"type": "text", "text": "a"}, {"type": "text", "text": "b", "colour": "red"}], r"content\[1\].*field 'colour'"),
 ])  # fmt: skip
-def test_other_content_is_refused(content, message):
+def test_te_05_other_content_is_refused(content, message):
     with pytest.raises(InvalidRequest, match=message) as refusal:
         plain_messages([{"role": "user", "content": content}])
     assert refusal.value.param == "messages"

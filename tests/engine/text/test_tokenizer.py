@@ -28,7 +28,7 @@ def with_bos() -> "tiny.engine_tokenizer.Tokenizer":
     return tiny.wrap(pipeline)
 
 
-def test_bos_is_added_once_and_never_doubled():
+def test_te_01_bos_is_added_once_and_never_doubled():
     tokenizer = with_bos()
     hot = tokenizer.encode(" Hot", add_special_tokens=False)
     assert tokenizer.encode(" Hot") == [0, *hot]

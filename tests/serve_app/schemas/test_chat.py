@@ -20,6 +20,8 @@ MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
         (b'"logprobs":2', "logprobs"),
         (b'"max_tokens":0', "max_tokens"),
         (b'"max_completion_tokens":0', "max_completion_tokens"),
+        (b'"max-tokens":5', "max-tokens"),
+        (b'"stream_options":{"include usage":true},"stream":true', "stream_options.include usage"),
     ],
 )
 def test_what_would_change_the_output_and_cannot_be_served_is_refused(fields: bytes, param: str) -> None:
@@ -52,3 +54,13 @@ def test_what_asks_for_nothing_is_taken(fields: bytes) -> None:
 )
 def test_max_tokens(fields: bytes, num_free_tokens: int, expected: int) -> None:
     assert ChatRequest.parse(b"{" + MESSAGES + fields + b"}").max_tokens_within(num_free_tokens) == expected
+
+
+@pytest.mark.parametrize("content", ["5", "[null]", '["hi"]', "[[]]", '{"type":"text","text":"hi"}'])
+def test_te_05_content_of_neither_shape_is_refused_by_its_name(content: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        ChatRequest.parse(b'{"messages":[{"role":"user","content":' + content.encode() + b"}]}")
+    answer = to_api_error(refusal.value)
+    assert answer is not None
+    assert (answer.status, answer.param) == (400, "messages[0].content")
+    assert "a string or a list of parts" in answer.message
