@@ -45,13 +45,16 @@ def rope_parameters(config: Any, layer_type: str | None = None) -> Mapping[str, 
 
 
 def scaled_context(config: Any) -> int:
-    """The context of a model whose config states the unscaled one, as configs with these scalings do."""
+    """The context that a config means: with these scalings it states the unscaled one.
+
+    With YaRN it may state either, beside the original one: the longer of the two ways to read it counts.
+    """
     parameters = rope_parameters(config)
     length, factor = int(config.max_position_embeddings), parameters.get("factor")
     if factor is None or parameters["rope_type"] not in ("linear", "dynamic", "yarn"):
         return length
     if parameters["rope_type"] == "yarn":
-        length = int(parameters["original_max_position_embeddings"])
+        return max(length, int(parameters["original_max_position_embeddings"] * factor))
     return int(length * factor)
 
 

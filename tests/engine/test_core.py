@@ -40,14 +40,14 @@ def test_tokens_are_those_of_the_request_alone_under_chunking_and_preemption(bui
     assert not runner.tokens or core.step() == []
 
 
-def test_end_of_sequence_ends_with_stop_and_is_not_text(build_core):
+def test_lo_06_end_of_sequence_ends_with_stop_and_is_not_text(build_core):
     end = next_token([5, 6])
     core, _ = build_core(eos_token_ids=frozenset({end}))
     (output,) = run(core, generation("a", [5, 6])).values()
     assert (output.token_ids, output.text, output.finish_reason) == ((end,), "", FinishReason.STOP)
 
 
-def test_ignore_eos_goes_on_to_max_tokens(build_core):
+def test_lo_06_ignore_eos_goes_on_to_max_tokens(build_core):
     end = next_token([5, 6])
     core, _ = build_core(eos_token_ids=frozenset({end}))
     (output,) = run(core, generation("a", [5, 6], 4, {"ignore_eos": True})).values()

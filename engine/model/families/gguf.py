@@ -63,9 +63,12 @@ def open_gguf(file: GGUFFile) -> GGUFModel:
     known = _ARCHITECTURES[architecture]
     try:
         config = known.config(_Metadata(file))
-    except (KeyError, TypeError, ValueError) as error:
+        spec = FAMILIES[known.family].spec(config)
+    except ConfigError:
+        raise
+    except Exception as error:   # validation errors of several libraries; all mean that the header is not usable
         raise ConfigError(f"model: {file.path}: not the metadata of a {architecture} model: {error!r}") from error
-    spec = _with_scaled_frequencies(FAMILIES[known.family].spec(config), file)
+    spec = _with_scaled_frequencies(spec, file)
     source = GGUFSource(file, partial(known.restore, config))
     return GGUFModel(config, spec, WeightNames(known.names, unused=_UNUSED), source)
 
@@ -109,11 +112,16 @@ class _Metadata:
         }
 
     def rope_parameters(self) -> dict[str, Any]:
+        """Raises ConfigError for a rotation that the families do not have."""
+        if self.get("rope.dimension_count", self.head_dim) != self.head_dim:
+            raise ConfigError(f"model: {self.file.path} rotates part of each head only, which is not supported")
         parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": self.get("rope.freq_base", 10000.0)}
         scaling = self.get("rope.scaling.type", "none")
         factor = self.get("rope.scaling.factor") or self.get("rope.scale_linear")
-        original = self.get("rope.scaling.original_context_length")
+        original = self.get("rope.scaling.original_context_length") or self["context_length"]
         if scaling == "yarn":
+            if not factor:
+                raise ConfigError(f"model: {self.file.path} has rope scaling 'yarn' without rope.scaling.factor")
             optional = {
                 "attention_factor": self.get("rope.scaling.attn_factor"),
                 "beta_fast": self.get("rope.scaling.yarn_beta_fast"),
@@ -139,14 +147,17 @@ def _with_scaled_frequencies(spec: ModelSpec, file: GGUFFile) -> ModelSpec:
     if _SCALED_FREQUENCIES not in file.tensors:
         return spec
     divisors = dequantize(file, _SCALED_FREQUENCIES).tolist()
-    (rope,) = spec.ropes
+    rope, *others = spec.ropes
+    if others or len(divisors) != len(rope.inv_freq):
+        raise ConfigError(
+            f"model: {file.path}: {_SCALED_FREQUENCIES} has {len(divisors)} divisors; this architecture has "
+            f"{' and '.join(str(len(one.inv_freq)) for one in spec.ropes)} frequencies"
+        )
     inv_freq = tuple(value / divisor for value, divisor in zip(rope.inv_freq, divisors, strict=True))
     return replace(spec, ropes=(replace(rope, inv_freq=inv_freq),))
 
 
 def _llama_config(metadata: _Metadata) -> Any:
-    if metadata.get("rope.dimension_count", metadata.head_dim) != metadata.head_dim:
-        raise ConfigError(f"model: {metadata.file.path} rotates part of each head only, which is not supported")
     return LlamaConfig(
         head_dim=metadata.head_dim,
         attention_bias="blk.0.attn_q.bias" in metadata.file.tensors,

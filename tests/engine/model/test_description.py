@@ -38,19 +38,19 @@ def rewrite_config(folder, **changes):
     ],
     ids=["a list in generation_config", "only the tokenizer", "an integer", "none at all"],
 )
-def test_end_tokens_are_those_of_config_generation_config_and_tokenizer(config, generation, tokenizer, expected):
+def test_lo_06_end_tokens_are_those_of_config_generation_config_and_tokenizer(config, generation, tokenizer, expected):
     generation_config = GenerationConfig(eos_token_id=generation)
     ids = eos_token_ids(rand_config(eos_token_id=config), generation_config, tokenizer)
     assert ids == expected
 
 
-def test_without_a_generation_config_the_config_alone_speaks(tmp_path):
+def test_lo_06_without_a_generation_config_the_config_alone_speaks(tmp_path):
     save_checkpoint(tmp_path, rand_config(eos_token_id=ENDOFTEXT % 256))
     (tmp_path / "generation_config.json").unlink()
     assert described(tmp_path).eos_token_ids() == {ENDOFTEXT % 256}
 
 
-def test_end_tokens_of_a_text_config_inside_another_count():
+def test_lo_06_end_tokens_of_a_text_config_inside_another_count():
     outer = SimpleNamespace(get_text_config=lambda: gemma3_config(eos_token_id=[1, 106]))
     assert eos_token_ids(outer, None) == {1, 106}
 

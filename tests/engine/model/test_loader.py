@@ -15,6 +15,7 @@ from engine.model.loader import load_model
 from tests.engine.model.driver import Driver, load
 from tests.helpers_models import (
     gemma3_config,
+    is_greedy,
     opt_config,
     prompt,
     rand_config,
@@ -29,8 +30,11 @@ INDEX = "model.safetensors.index.json"
 
 
 def assert_equals(folder, model):
-    logits = Driver(load(folder).decoder, 32).prefill(PROMPT, 32)
+    decoder = load(folder).decoder
+    logits = Driver(decoder, 32).prefill(PROMPT, 32)
     torch.testing.assert_close(logits, reference_logits(model, PROMPT), atol=1e-4, rtol=1e-4)
+    (continuation,) = Driver(decoder, 32).generate([[1, 2, 3]], 16)
+    assert is_greedy(model, [1, 2, 3], continuation)
 
 
 def edit_tensors(path, **changes):
@@ -48,20 +52,20 @@ def edit_tensors(path, **changes):
 # ------------------------------------------------------------------------------------------------------ tied heads
 
 
-def test_tied_without_a_head(tmp_path):
+def test_lo_01_tied_without_a_head(tmp_path):
     model = save_checkpoint(tmp_path, rand_config(tie_word_embeddings=True))
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     assert_equals(tmp_path, model)
 
 
-def test_tied_with_an_equal_head_stored(tmp_path, caplog):
+def test_lo_01_tied_with_an_equal_head_stored(tmp_path, caplog):
     model = save_checkpoint(tmp_path, rand_config(tie_word_embeddings=True))
     edit_tensors(tmp_path / "model.safetensors", lm_head__weight=model.lm_head.weight.detach().clone())
     assert_equals(tmp_path, model)
     assert not caplog.records
 
 
-def test_tied_with_another_head_stored_uses_both_and_says_so(tmp_path, caplog):
+def test_lo_01_tied_with_another_head_stored_uses_both_and_says_so(tmp_path, caplog):
     save_checkpoint(tmp_path, rand_config(tie_word_embeddings=True))
     edit_tensors(tmp_path / "model.safetensors", lm_head__weight=torch.randn(256, 64))
     with caplog.at_level(logging.WARNING, "engine"):
@@ -69,25 +73,25 @@ def test_tied_with_another_head_stored_uses_both_and_says_so(tmp_path, caplog):
     assert "lm_head.weight differs from model.embed_tokens.weight" in caplog.text
 
 
-def test_tied_with_only_the_head_stored(tmp_path):
+def test_lo_01_tied_with_only_the_head_stored(tmp_path):
     model = save_checkpoint(tmp_path, rand_config(tie_word_embeddings=True))
     head = model.lm_head.weight.detach().clone()
     edit_tensors(tmp_path / "model.safetensors", lm_head__weight=head, model__embed_tokens__weight=None)
     assert_equals(tmp_path, model)
 
 
-def test_untied_with_both_stored(tmp_path):
+def test_lo_01_untied_with_both_stored(tmp_path):
     assert_equals(tmp_path, save_checkpoint(tmp_path, rand_config(tie_word_embeddings=False)))
 
 
-def test_untied_without_a_head_is_refused(tmp_path):
+def test_lo_01_untied_without_a_head_is_refused(tmp_path):
     save_checkpoint(tmp_path, rand_config(tie_word_embeddings=False))
     edit_tensors(tmp_path / "model.safetensors", lm_head__weight=None)
     with pytest.raises(ConfigError, match=r"holds no tensor lm_head\.weight"):
         load(tmp_path)
 
 
-def test_gemma3_is_tied_unless_its_config_says_otherwise(tmp_path):
+def test_lo_01_gemma3_is_tied_unless_its_config_says_otherwise(tmp_path):
     model = save_checkpoint(tmp_path, gemma3_config())
     raw = json.loads((tmp_path / "config.json").read_text())
     del raw["tie_word_embeddings"]
@@ -107,12 +111,12 @@ def sharded(tmp_path):
     return tmp_path, model
 
 
-def test_shards_equal_the_original(sharded):
+def test_lo_02_shards_equal_the_original(sharded):
     assert_equals(*sharded)
 
 
 @pytest.mark.parametrize("name", ["extra.safetensors", "consolidated.safetensors"])
-def test_files_the_index_does_not_name_are_ignored(sharded, name, tmp_path_factory):
+def test_lo_02_files_the_index_does_not_name_are_ignored(sharded, name, tmp_path_factory):
     folder, model = sharded
     other = tmp_path_factory.mktemp("other")
     save_checkpoint(other, rand_config(), seed=1)
@@ -120,7 +124,7 @@ def test_files_the_index_does_not_name_are_ignored(sharded, name, tmp_path_facto
     assert_equals(folder, model)
 
 
-def test_a_tensor_is_taken_from_the_file_the_index_assigns_it_to(sharded):
+def test_lo_02_a_tensor_is_taken_from_the_file_the_index_assigns_it_to(sharded):
     folder, model = sharded
     assignment = json.loads((folder / INDEX).read_text())["weight_map"]
     name = next(name for name, file in assignment.items() if file == SHARDS.format(1))
@@ -129,21 +133,21 @@ def test_a_tensor_is_taken_from_the_file_the_index_assigns_it_to(sharded):
     assert_equals(folder, model)
 
 
-def test_a_missing_shard_is_named(sharded):
+def test_lo_02_a_missing_shard_is_named(sharded):
     folder, _ = sharded
     (folder / SHARDS.format(2)).unlink()
     with pytest.raises(ConfigError, match=SHARDS.format(2)):
         load(folder)
 
 
-def test_a_name_of_the_index_that_is_in_no_file_is_named(sharded):
+def test_lo_02_a_name_of_the_index_that_is_in_no_file_is_named(sharded):
     folder, _ = sharded
     edit_tensors(folder / SHARDS.format(3), model__norm__weight=None)
     with pytest.raises(ConfigError, match=r"model\.norm\.weight.*00003"):
         load(folder)
 
 
-def test_a_truncated_shard_is_named(sharded):
+def test_lo_02_a_truncated_shard_is_named(sharded):
     folder, _ = sharded
     path = folder / SHARDS.format(2)
     path.write_bytes(path.read_bytes()[:-100])
@@ -151,7 +155,7 @@ def test_a_truncated_shard_is_named(sharded):
         load(folder)
 
 
-def test_a_damaged_index_is_named(sharded):
+def test_lo_02_a_damaged_index_is_named(sharded):
     folder, _ = sharded
     (folder / INDEX).write_text('{"metadata": {}')
     with pytest.raises(ConfigError, match="not a safetensors index"):
@@ -161,7 +165,7 @@ def test_a_damaged_index_is_named(sharded):
 # --------------------------------------------------------------------------------------------------------- damage
 
 
-def test_a_tensor_of_the_wrong_shape_is_named(tmp_path):
+def test_lo_02_a_tensor_of_the_wrong_shape_is_named(tmp_path):
     save_checkpoint(tmp_path, rand_config())
     edit_tensors(tmp_path / "model.safetensors", model__layers__1__mlp__up_proj__weight=torch.randn(128, 65))
     with pytest.raises(ConfigError, match=r"layers\.1\.mlp\.up_proj\.weight.*\[128, 65\].*\[128, 64\]"):
@@ -176,7 +180,7 @@ def test_integer_weights_are_refused(tmp_path):
         load(tmp_path)
 
 
-def test_tensors_left_over_are_named(tmp_path, caplog):
+def test_lo_01_tensors_left_over_are_named(tmp_path, caplog):
     model = save_checkpoint(tmp_path, rand_config())
     edit_tensors(
         tmp_path / "model.safetensors",

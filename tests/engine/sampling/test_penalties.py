@@ -95,7 +95,7 @@ def test_a_row_does_not_depend_on_its_neighbours():
     assert torch.equal(together[1], rows[1])
 
 
-def test_before_min_tokens_nothing_can_end_the_request():
+def test_lo_06_before_min_tokens_nothing_can_end_the_request():
     young = state(eos=(3, 4), min_tokens=2, stop_token_ids=(5, VOCAB + 1))
     (row,) = penalised(logits(), young)
     assert [i for i in range(VOCAB) if row[i] == float("-inf")] == [3, 4, 5]

@@ -68,7 +68,7 @@ def test_llama3_takes_a_whole_word_that_no_merge_makes(build):
     ({"model": "t5"}, "tokenizer.ggml.model 't5'"),
     ({"model": "llama", "pre": "qwen2"}, "SentencePiece does not have"),
 ])  # fmt: skip
-def test_what_we_do_not_know_is_refused(build, fields, message):
+def test_lo_08_what_we_do_not_know_is_refused(build, fields, message):
     with pytest.raises(ConfigError, match=message):
         build(**byte_level_fields() | fields)
 
@@ -79,7 +79,7 @@ def test_a_vocabulary_that_contradicts_itself_is_refused(build, fields):
         build(**byte_level_fields() | {"tokens": BYTES[:100]} | fields)
 
 
-def test_a_header_that_names_no_splitting_is_refused(build):
+def test_lo_08_a_header_that_names_no_splitting_is_refused(build):
     fields = byte_level_fields()
     del fields["pre"]
     with pytest.raises(ConfigError, match="text splitting"):
@@ -98,7 +98,7 @@ def test_rows_that_pad_the_embedding_are_no_tokens(build):
     assert Tokenizer(saved).vocab_size == 256
 
 
-def test_end_tokens_are_those_of_text_turn_and_message(build):
+def test_lo_06_end_tokens_are_those_of_text_turn_and_message(build):
     saved = build(**byte_level_fields("<e>", "<t>", "<m>", eos_token_id=256, eot_token_id=257, eom_token_id=258))
     assert saved.eos_token_ids == (256, 257, 258)
     assert saved.special_tokens == {"eos_token": "<e>"}
@@ -110,7 +110,7 @@ def test_end_tokens_are_those_of_text_turn_and_message(build):
     ({"pre": "llama-bpe", "add_bos_token": False}, ["a"]),
     ({"pre": "gpt-2", "add_bos_token": True, "add_eos_token": True}, ["<s>", "a", "</s>"]),
 ])  # fmt: skip
-def test_bos_and_eos_are_added_as_the_header_says(build, fields, expected):
+def test_te_01_bos_and_eos_are_added_as_the_header_says(build, fields, expected):
     saved = build(**byte_level_fields("<s>", "</s>", bos_token_id=256, eos_token_id=257) | fields)
     assert saved.pipeline.encode("a").tokens == expected
 
@@ -166,7 +166,7 @@ def demo() -> Tokenizer:
 
 
 @pytest.mark.demo
-def test_the_demo_model_has_the_ids_of_the_original(demo):
+def test_lo_08_the_demo_model_has_the_ids_of_the_original(demo):
     assert demo.encode(" Hot 🌶 done") == [8007, 11162, 234, 114, 2814]
     assert demo.encode("<|im_start|>user") == [151644, 872]
     assert demo.encode("e\u0301") == demo.encode("é")
