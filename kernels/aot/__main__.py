@@ -10,10 +10,10 @@ import triton
 from tqdm import tqdm
 
 from kernels.aot import config, gates, snapshot, wheels
-from kernels.aot.compile import cache_key, compile_all
+from kernels.aot.compile import compile_all
 from kernels.aot.figures import Figures
-from kernels.aot.launches import Launch, launches
-from kernels.aot.models import selected
+from kernels.aot.launches import Launch
+from kernels.aot.selection import selected
 
 _COLUMNS = "{:<46}{:>5}{:>6}{:>8}  {:<22}{:<12}{:>4}{:>7}{:>7}"
 
@@ -68,19 +68,16 @@ def _under(version: str, options: list[str]) -> int:
 
 def _compile(quick: bool) -> tuple[Measured, list[str]]:
     """Launches with their figures, in the order of the models; and what did not compile."""
-    unique: dict[str, Launch] = {}
-    for arch, model in selected(quick):
-        for launch in launches(arch, model):
-            unique.setdefault(cache_key(launch), launch)  # models share most of what is not attention
+    wanted = selected(quick)
     found: dict[str, Figures] = {}
     failed = []
-    results = compile_all(list(unique.values()), config.cache_directory(), len(os.sched_getaffinity(0)))
-    for launch, outcome in tqdm(results, total=len(unique), unit="launch", desc="compiling", disable=None):
+    results = compile_all(wanted, config.cache_directory(), len(os.sched_getaffinity(0)))
+    for launch, outcome in tqdm(results, total=len(wanted), unit="launch", desc="compiling", disable=None):
         if isinstance(outcome, Figures):
             found[launch.name] = outcome
         else:
             failed.append(f"{launch.name}: does not compile: {outcome}")
-    return [(launch, found[launch.name]) for launch in unique.values() if launch.name in found], failed
+    return [(launch, found[launch.name]) for launch in wanted.values() if launch.name in found], failed
 
 
 def _print_table(measured: Measured) -> None:

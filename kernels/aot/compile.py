@@ -11,20 +11,21 @@ import multiprocessing.connection
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import triton
 
-from kernels.aot import figures, machine_code
+from kernels.aot import control_flow, figures, machine_code
 from kernels.aot.figures import Figures
 from kernels.aot.launches import TARGETS, Launch
 
 
 def cache_key(launch: Launch) -> str:
     """Equal for launches that compile to the same code and are read in the same way."""
-    readers = "".join(Path(module.__file__ or "").read_text(encoding="utf-8") for module in (figures, machine_code))
+    modules = (figures, machine_code, control_flow)
+    readers = "".join(Path(module.__file__ or "").read_text(encoding="utf-8") for module in modules)
     parts = (launch.source.hash(), launch.arch, sorted(launch.options.items()), triton.__version__, readers)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
@@ -50,13 +51,15 @@ def _cuobjdump(what: str, cubin: bytes) -> str:
     return done.stdout + done.stderr
 
 
-def compile_all(launches: Sequence[Launch], directory: Path, workers: int) -> Iterator[tuple[Launch, Figures | str]]:
-    """Each launch with its figures, or with the text of what went wrong; in the order in which they finish."""
+def compile_all(
+    launches: Mapping[str, Launch], directory: Path, workers: int
+) -> Iterator[tuple[Launch, Figures | str]]:
+    """Each launch, by its cache key, with its figures or the text of what went wrong; in the order they finish."""
     directory.mkdir(parents=True, exist_ok=True)
     fork = multiprocessing.get_context("fork")
     waiting = []
-    for launch in launches:
-        path = directory / f"{cache_key(launch)}.json"
+    for key, launch in launches.items():
+        path = directory / f"{key}.json"
         if path.exists():
             yield launch, _load(path)
         else:

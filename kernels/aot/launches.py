@@ -59,6 +59,15 @@ class Launch:
         return f"{self.arch} · {self.model} · {self.kind}" + (f" {self.variant}" if self.variant > 1 else "")
 
     @property
+    def is_attention(self) -> bool:
+        return self.kind in ("extend", "varlen", "decode")
+
+    @property
+    def kv_type(self) -> str:
+        """Of attention: the type of the keys and values, such as *bf16."""
+        return self.signature["key" if self.kind == "varlen" else "key_cache"]
+
+    @property
     def source(self) -> ASTSource:
         attributes = {(i,): [["tt.divisibility", 16]] for i in self.divisible}
         return ASTSource(fn=self.kernel, signature=self.signature, constexprs=self.constants, attrs=attributes)
@@ -92,22 +101,41 @@ def _same_code(one: Launch, other: Launch) -> bool:
 
 
 def _specialise(arch: str, model: str, kernel: Any, args: Any, kwargs: dict[str, Any], variant: int) -> Launch:
-    """What the launcher makes of the arguments: None, 1 and constexprs are compiled in, alignment is noted."""
+    """What the launcher makes of the arguments: None, 1 and constexprs are compiled in, alignment is noted.
+
+    The rules are those of Triton's own launcher, but for tensors below 2 GiB on AMD, which it would tell apart: a
+    cache is larger.
+    """
     values = dict(zip(kernel.arg_names, args, strict=False)) | kwargs
     signature, constants, divisible = {}, {}, []
     for i, parameter in enumerate(kernel.params):
         value = values.pop(parameter.name)
-        if isinstance(value, Tensor):
-            signature[parameter.name] = "*" + _TYPES[value.dtype]
-            if not parameter.do_not_specialize_on_alignment:
-                divisible.append(i)
-        elif parameter.is_constexpr or value is None or (value == 1 and not parameter.do_not_specialize):
+        is_one = isinstance(value, int) and not isinstance(value, bool) and value == 1
+        if parameter.is_constexpr or value is None or (is_one and not parameter.do_not_specialize):
             signature[parameter.name], constants[parameter.name] = "constexpr", value
-        else:
-            signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
-            if isinstance(value, int) and value % 16 == 0 and not parameter.do_not_specialize:
-                divisible.append(i)
+            continue
+        signature[parameter.name] = _type_name(value)
+        told = not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
+        if told and _is_multiple_of_16(value):
+            divisible.append(i)
     return Launch(arch, model, kernel, signature, constants, tuple(divisible), values, variant)
+
+
+def _type_name(value: Tensor | float) -> str:
+    if isinstance(value, Tensor):
+        return "*" + _TYPES[value.dtype]
+    if isinstance(value, bool):
+        return "u1"
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(2**31) <= value < 2**31 else "i64"
+
+
+def _is_multiple_of_16(value: Tensor | float) -> bool:
+    """An integer, or the address of a tensor whose storage is aligned, as torch's allocations are."""
+    if isinstance(value, Tensor):
+        return value.storage_offset() * value.element_size() % 16 == 0
+    return isinstance(value, int) and not isinstance(value, bool) and value % 16 == 0
 
 
 def _run_layer(model: ModelShape) -> None:

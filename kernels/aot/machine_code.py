@@ -1,7 +1,7 @@
-"""Figures read from a kernel's machine code: registers, spills, loads, matrix products, the main loop.
+"""Figures read from a kernel's machine code: registers, spills, loads, matrix products.
 
 NVIDIA's text is cuobjdump's (`-res-usage`, `-sass`), AMD's the compiler's own assembly. Both become one list of
-instructions, in which a loop is a range closed by a branch backwards.
+instructions; control_flow.py finds the loops in it.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_SASS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*(?:\.\w+)*)([^;]*);", re.M)
+_SASS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z]\w*(?:\.\w+)*)([^;]*);", re.M)
 _AMDGCN = re.compile(r"^(?:(\.LBB\w+):|\s+((?:s|v|ds|global|buffer|flat|scratch)_\w+)([^;\n]*))", re.M)
 _MATRIX = re.compile(r"HGMMA|QGMMA|HMMA|QMMA|UTC[HQ]MMA|v_mfma")
 _AMD_BYTES = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "ushort": 2, "ubyte": 1, "short": 2}
@@ -19,6 +19,7 @@ _AMD_BYTES = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "ushort": 
 class Instruction:
     opcode: str
     jumps_to: int | None = None  # index of the instruction that a branch leads to
+    ends: bool = False  # nothing goes on to the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,15 @@ LIMITS = {
 
 
 def parse_sass(text: str) -> list[Instruction]:
-    found = [(int(m[1], 16), m[2], m[3]) for m in _SASS.finditer(text)]
-    index = {address: i for i, (address, _, _) in enumerate(found)}
-    targets = [re.search(r"0x([0-9a-f]+)\s*$", rest) if op.startswith("BRA") else None for _, op, rest in found]
-    return [
-        Instruction(opcode, index.get(int(target[1], 16)) if target else None)
-        for (_, opcode, _), target in zip(found, targets, strict=True)
-    ]
+    found = [(int(m[1], 16), m[2], m[3], m[4]) for m in _SASS.finditer(text)]
+    index = {address: i for i, (address, *_) in enumerate(found)}
+    code = []
+    for _, guard, opcode, operands in found:
+        target = re.search(r"0x([0-9a-f]+)\s*$", operands) if opcode.startswith("BRA") else None
+        conditional = guard or re.search(r"\bU?P[\dT]", operands)
+        ends = opcode.split(".")[0] in ("BRA", "EXIT", "RET", "BRX") and not conditional
+        code.append(Instruction(opcode, index.get(int(target[1], 16)) if target else None, ends))
+    return code
 
 
 def parse_amdgcn(text: str) -> list[Instruction]:
@@ -70,7 +73,8 @@ def parse_amdgcn(text: str) -> list[Instruction]:
             labels[label] = len(found)
         else:
             found.append((opcode, rest.strip()))
-    return [Instruction(op, labels.get(rest) if "branch" in op else None) for op, rest in found]
+    ends = ("s_branch", "s_endpgm")
+    return [Instruction(op, labels.get(rest) if "branch" in op else None, op in ends) for op, rest in found]
 
 
 def nvidia_resources(usage: str, code: Sequence[Instruction]) -> Resources:
@@ -113,16 +117,6 @@ def matrix_instructions(code: Sequence[Instruction]) -> dict[str, int]:
     """Kind of matrix product -> number of instructions."""
     kinds = (_MATRIX.match(instruction.opcode) for instruction in code)
     return dict(sorted(Counter(kind[0].removeprefix("v_").upper() for kind in kinds if kind).items()))
-
-
-def main_loop(code: Sequence[Instruction]) -> Sequence[Instruction]:
-    """The shortest loop with matrix products: the one over whole tiles, as masks only lengthen the others."""
-    bodies = (
-        code[instruction.jumps_to : i + 1]
-        for i, instruction in enumerate(code)
-        if instruction.jumps_to is not None and instruction.jumps_to < i
-    )
-    return min((body for body in bodies if matrix_instructions(body)), key=len, default=[])
 
 
 def blocks_per_multiprocessor(limits: Limits, registers: int, shared_bytes: int, warps: int) -> int:

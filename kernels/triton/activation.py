@@ -2,7 +2,12 @@
 
 grid      (num_tokens, blocks of the width)
 tile      ACTIVATION_BLOCK channels of one row; float32 inside
-moves     3 · width · bytes_per_element a row: memory bound; floor = bytes / bandwidth
+
+          gate_up[r]  [ gate 0 | gate 1 | .. | up 0 | up 1 | .. ]   one program reads gate b and up b,
+          out[r]      [ out 0  | out 1  | .. ]                      and writes out b, masked at the width
+
+moves     3 · width · bytes_per_element a row, some 10 FLOP a channel: memory bound; floor = bytes / bandwidth
+idea      gated linear units (Shazeer, 2020), fused with the product as in Megatron-LM
 """
 
 import torch

@@ -8,7 +8,8 @@ tile      IDS listed tokens: the ids, then the logits they point at; for the bit
           token_ids  [ row 0 ... | row 1 ....... | row 2 ]      logits[r]  . x . . x x . .  gathered, changed, scattered
           bitmask    [ word 0 | word 1 | ... ]                  logits[r]  -inf where a bit is 0; no logit is read
 
-moves     8 bytes of list and two 32-byte sectors of logits a listed token; vocab / 8 bytes a masked row
+moves     8 bytes of list and two 32-byte sectors of logits a listed token, 4 FLOP each; vocab / 8 bytes a masked row:
+          memory bound
 ordered   a barrier between the steps: a token may be penalised, biased and masked, by different threads
 fixed     a row is one program and an id is listed once, so a row's result depends on the row alone
 idea      logits processors (repetition: Keskar et al., 2019) without a dense [num_rows, vocab] table of counts

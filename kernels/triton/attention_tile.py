@@ -1,5 +1,8 @@
 """What the attention kernels share: the loop of a tile of query rows over a range of keys, paged or packed.
 
+          keys [start, end) ->  | edge of the window |  whole tiles  | diagonal, tail |
+          a tile of rows        |      masked        |  no masks     |     masked     |   (acc, max, sum) go through
+
 rows      query rows are (token, head of a KV group) pairs: row = token · GROUP + head, so a K/V tile is read once
           for all the heads that share it
 head_dim  split as D0 + D1, two powers of two (192 = 128 + 64, 96 = 64 + 32), rather than padded to the next one
@@ -28,12 +31,15 @@ def find_request(query_start_loc, block, num_requests, BLOCK_Q: tl.constexpr):
 
 
 @triton.jit
-def start_state(sinks, heads, valid, use_sink, ROWS: tl.constexpr, SINKS: tl.constexpr):
-    """(max, sum) before any key: the sink with sum 1 where one takes part, else a finite floor with sum 0."""
+def start_state(sinks, heads, valid, use_sink, softcap, ROWS: tl.constexpr, SINKS: tl.constexpr):
+    """(max, sum) before any key: the sink with sum 1 where one takes part, else a finite floor with sum 0.
+
+    A maximum is kept less the softcap (0: none), which every score of a capped row contains.
+    """
     row_max = tl.full([ROWS], -1e30, tl.float32)
     row_sum = tl.zeros([ROWS], tl.float32)
     if SINKS:
-        sink = tl.load(sinks + heads, mask=valid, other=0.0) * 1.4426950408889634
+        sink = tl.load(sinks + heads, mask=valid, other=0.0) * 1.4426950408889634 - softcap
         row_max, row_sum = tl.where(use_sink, sink, row_max), tl.where(use_sink, 1.0, row_sum)
     return row_max, row_sum
 
@@ -96,13 +102,16 @@ def _attend_tiles(
             k1 = load_rows(key_head + base, slots, inside, D0, D1, D, MASK_KEYS)
             scores = tl.dot(q1, tl.trans(k1.to(q1.dtype)), scores, input_precision="ieee")
 
+        # A weight is exp2(score · factor + shift - max): what is the same for a whole row stays out of its scores.
         factor = score_scale
-        if SOFTCAP:  # cap · tanh(x), with tanh(x) = 1 - 2 / (1 + exp(2x)) and 2 · log2(e) folded into score_scale
-            scores = softcap - 2.0 * softcap / (1.0 + tl.exp2(scores * score_scale))
-            factor = 1.0
-        if ALIBI:
-            scores = scores * factor + slope[:, None] * (keys[None, :] - q_pos[:, None]).to(tl.float32)
-            factor = 1.0
+        shift = 0.0
+        if SOFTCAP:  # cap · tanh(x) = cap - 2 · cap / (1 + exp(2x)), of which start_state has taken the first cap away
+            over = 1.0 + tl.exp2(scores * score_scale)
+            scores = tl.rsqrt(over * over)  # a division would take five instructions more, for its range
+            factor = -2.0 * softcap  # so the least of these is the largest score
+        if ALIBI:  # slope · (key - q)
+            scores = tl.fma((slope / factor)[:, None], lanes.to(tl.float32)[None, :], scores)
+            shift = slope * (tile_start - q_pos).to(tl.float32)
         if MASKED:
             seen = inside[None, :]
             if CAUSAL:
@@ -111,10 +120,11 @@ def _attend_tiles(
                 seen = seen & (q_pos[:, None] - keys[None, :] < window)
                 if not CAUSAL:
                     seen = seen & (keys[None, :] - q_pos[:, None] < window)
-            scores = tl.where(seen, scores, float("-inf"))
+            scores = tl.where(seen, scores, float("inf") if SOFTCAP else float("-inf"))
 
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1) * factor)
-        weights = tl.exp2(scores * factor - new_max[:, None])
+        best = tl.min(scores, axis=1) if SOFTCAP else tl.max(scores, axis=1)
+        new_max = tl.maximum(row_max, best * factor + shift)
+        weights = tl.exp2(scores * factor - (new_max - shift)[:, None])
         decay = tl.exp2(row_max - new_max)
         row_sum = row_sum * decay + tl.sum(weights, axis=1)
         row_max = new_max
@@ -125,6 +135,12 @@ def _attend_tiles(
             v1 = load_rows(value_head + base, slots, inside, D0, D1, D, MASKED)
             acc1 = tl.dot(weights, v1.to(q0.dtype), acc1 * decay[:, None], input_precision="ieee")
     return acc0, acc1, row_max, row_sum
+
+
+@triton.jit
+def _half(q):
+    """float16, which an 8-bit key becomes by one instruction a pair; bfloat16 takes it four. Saturates at ±65504."""
+    return tl.minimum(tl.maximum(q.to(tl.float32), -65504.0), 65504.0).to(tl.float16)
 
 
 @triton.jit
@@ -141,6 +157,8 @@ def attend(
     and the last tile, are masked. ONE_LOOP masks every tile instead, for a third of the code and fewer registers.
     Positions of the rows lie in [q_first, q_last].
     """
+    if key_head.dtype.element_ty == tl.float8e4nv and q0.dtype == tl.bfloat16:
+        q0, q1 = _half(q0), _half(q1)
     acc0 = tl.zeros([q0.shape[0], D0], tl.float32)
     acc1 = tl.zeros([q0.shape[0], D1 if D1 > 0 else 16], tl.float32)
     first, full_start, full_end, limit = start, start, end, end

@@ -7,7 +7,7 @@ copy_blocks  key_cache[d], value_cache[d] = key_cache[s], value_cache[s] for eve
              block s  [ chunk 0 | chunk 1 | ... | masked tail ]   one program copies one chunk, of K and of V
              block d  [    ↓    |    ↓    |     |      ↓      ]
 
-  moves      4 · block_bytes a pair: memory bound; floor = bytes / bandwidth
+  moves      4 · block_bytes a pair and no FLOP: memory bound; floor = bytes / bandwidth
 swap_blocks  no kernel: a kernel that reads host memory over the bus holds multiprocessors that the step needs, and is
              no faster. `copy_` between a device and pinned memory runs on a copy engine, beside the step's kernels; a
              run of consecutive blocks is one transfer, so fixed costs are paid once a run

@@ -2,20 +2,33 @@
 
 Chosen by architecture, head_dim and width of an element, never by the batch: a result must not depend on which
 requests share a step. Every line compiles without a spill but where it says so, and loads 16-bit K
-and V in 16-byte pieces.
+and V in 16-byte pieces. `python -m kernels.aot` shows what a change of a line costs.
 """
 
+import enum
 from dataclasses import dataclass, replace
 
 import torch
+
+
+class Scores(enum.IntEnum):
+    """What attention does to its scores, by the registers it takes."""
+
+    PLAIN = 0
+    WINDOWED = 1  # a third loop, over the window's edge
+    TRANSFORMED = 2  # softcap or ALiBi
+
+    @classmethod
+    def of(cls, window: int, softcap: float, alibi: bool) -> "Scores":
+        return cls.TRANSFORMED if softcap > 0 or alibi else cls.WINDOWED if window > 0 else cls.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """How paged attention is tiled.
 
-    Of the stages one holds the page ids, half of the others (rounded down) hold K and V: 3 stages keep one tile in
-    flight, 5 keep two.
+    Stages count page ids, K and V: 2 and 3 keep one tile in flight, 5 keep two. With 2 the ids pass through registers,
+    asked for at the head of the iteration that needs them at its end.
     """
 
     extend_rows: int  # query rows (tokens x heads of a group) of one extend program
@@ -33,30 +46,42 @@ class AttentionConfig:
 
 _AMD = (("waves_per_eu", 2), ("matrix_instr_nonkdim", 16))
 
-# architecture -> ((widest head_dim, tiles), ...), for 16-bit queries
-_ATTENTION: dict[str, tuple[tuple[int, AttentionConfig], ...]] = {
-    "sm_90": (
-        (128, AttentionConfig(128, 64, 8, 3, 64, 5)),  # two warp groups of HGMMA; 3 decode programs a multiprocessor
-        (192, AttentionConfig(128, 64, 8, 3, 32, 5)),  # decode: tile 64 would leave room for 2 programs only
-        (256, AttentionConfig(128, 32, 8, 3, 32, 5)),  # extend: tile 64 spills
+# For 16-bit queries, the first line that fits: architecture -> ((widest head_dim, most done to the scores, tiles), ...)
+_ATTENTION: dict[str, tuple[tuple[int, Scores, AttentionConfig], ...]] = {
+    "sm_90": (  # two warp groups of HGMMA; 3 decode programs a multiprocessor
+        # 128 keys would halve what a tile costs beside its scores, but leave room for one program instead of two
+        (64, Scores.TRANSFORMED, AttentionConfig(128, 64, 8, 3, 64, 5)),
+        # one program either way; a third stage spills on small pages, and so does a softcap with ALiBi
+        (96, Scores.WINDOWED, AttentionConfig(128, 128, 8, 2, 64, 5)),
+        (128, Scores.TRANSFORMED, AttentionConfig(128, 64, 8, 3, 64, 5)),  # 128 keys spill
+        (192, Scores.TRANSFORMED, AttentionConfig(128, 64, 8, 3, 32, 5)),  # decode: 64 would leave room for 2 programs
+        (256, Scores.TRANSFORMED, AttentionConfig(128, 32, 8, 3, 32, 5)),  # extend: 64 keys spill
     ),
-    "sm_100": (
-        (192, AttentionConfig(128, 64, 8, 3, 64, 5)),  # accumulators live in tensor memory
-        (256, AttentionConfig(128, 32, 8, 3, 32, 5)),  # tile 64 would not fit shared memory beside the queries
+    "sm_100": (  # accumulators live in tensor memory; a tile's fixed cost is high: 128 keys where they fit
+        (64, Scores.WINDOWED, AttentionConfig(128, 128, 8, 2, 64, 5)),
+        (96, Scores.TRANSFORMED, AttentionConfig(128, 64, 8, 3, 64, 5)),  # 128 keys spill: a second accumulator
+        (128, Scores.PLAIN, AttentionConfig(128, 128, 8, 2, 64, 5)),
+        (192, Scores.TRANSFORMED, AttentionConfig(128, 64, 8, 3, 64, 5)),
+        (256, Scores.TRANSFORMED, AttentionConfig(128, 32, 8, 3, 32, 5)),  # 64 keys do not fit beside the queries
     ),
-    "sm_80": (
-        (64, AttentionConfig(128, 32, 8, 3, 64, 5)),  # scores and accumulators share the registers: tile 32
-        (128, AttentionConfig(64, 32, 4, 3, 64, 5)),  # 128 rows spill on small pages, and load 96 as 64 + 8-byte bits
-        (192, AttentionConfig(32, 32, 4, 3, 32, 5)),  # 64 rows spill
-        (256, AttentionConfig(64, 32, 8, 3, 32, 5)),  # 128 rows spill
+    "sm_80": (  # scores and accumulators share the registers: 32 keys
+        (64, Scores.TRANSFORMED, AttentionConfig(128, 32, 8, 3, 64, 5)),
+        (96, Scores.TRANSFORMED, AttentionConfig(64, 32, 4, 2, 64, 5)),  # 8 warps load 96 as 64 + 8-byte bits
+        (128, Scores.PLAIN, AttentionConfig(128, 32, 8, 3, 64, 5)),
+        (128, Scores.TRANSFORMED, AttentionConfig(64, 32, 4, 2, 64, 5)),  # 128 rows spill, here with a window already
+        (192, Scores.TRANSFORMED, AttentionConfig(32, 32, 4, 3, 32, 5)),  # 64 rows spill
+        (256, Scores.TRANSFORMED, AttentionConfig(64, 32, 8, 3, 32, 5)),  # 128 rows spill
     ),
-    "gfx942": (
-        # 64 lanes a wave: 4 waves hold 64 rows. ALiBi at head_dim 128 on pages below 64 may spill one register.
-        (128, AttentionConfig(64, 64, 4, 2, 64, 2, backend=_AMD)),
-        (192, AttentionConfig(64, 32, 4, 2, 64, 2, backend=_AMD)),  # extend: tile 64 spills
-        (256, AttentionConfig(64, 32, 8, 2, 32, 2, backend=_AMD)),  # tile 64 spills, and so do 4 waves with softcap
+    "gfx942": (  # 64 lanes a wave: 4 waves hold 64 rows
+        # ALiBi at head_dim 128 on pages below 64 may spill one register
+        (128, Scores.TRANSFORMED, AttentionConfig(64, 64, 4, 2, 64, 2, backend=_AMD)),
+        (192, Scores.TRANSFORMED, AttentionConfig(64, 32, 4, 2, 64, 2, backend=_AMD)),  # extend: 64 keys spill
+        # 64 keys spill, and so do 4 waves with a softcap
+        (256, Scores.TRANSFORMED, AttentionConfig(64, 32, 8, 2, 32, 2, backend=_AMD)),
     ),
-    "interpreter": ((256, AttentionConfig(16, 16, 4, 1, 16, 1, split_tokens=32, max_splits=4)),),  # cheap to interpret
+    "interpreter": (  # cheap to interpret
+        (256, Scores.TRANSFORMED, AttentionConfig(16, 16, 4, 1, 16, 1, split_tokens=32, max_splits=4)),
+    ),
 }
 
 
@@ -70,14 +95,16 @@ def architecture(device: torch.device) -> str:
     return {8: "sm_80", 9: "sm_90"}.get(major, "sm_100")
 
 
-def attention(arch: str, head_dim: int, dtype: torch.dtype) -> AttentionConfig:
+def attention(arch: str, head_dim: int, dtype: torch.dtype, scores: Scores = Scores.TRANSFORMED) -> AttentionConfig:
     """The tiles for queries of this dtype."""
-    fitting = [config for widest, config in _ATTENTION[arch] if head_dim <= widest]
-    if not fitting:
-        raise ValueError(f"head_dim must be at most {_ATTENTION[arch][-1][0]}, got {head_dim}")
-    config = fitting[0]
+    lines = _ATTENTION[arch]
+    config = next((config for widest, most, config in lines if head_dim <= widest and scores <= most), None)
+    if config is None:
+        raise ValueError(f"head_dim must be at most {lines[-1][0]}, got {head_dim}")
     if dtype == torch.float32 and arch != "interpreter":  # exact products on plain cores: for tests, not for speed
-        return replace(config, extend_rows=32, extend_tile=16, extend_warps=4, decode_tile=16, decode_stages=3)
+        return replace(
+            config, extend_rows=32, extend_tile=16, extend_warps=4, extend_stages=3, decode_tile=16, decode_stages=3
+        )  # fmt: skip
     return config
 
 

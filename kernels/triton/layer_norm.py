@@ -4,8 +4,12 @@ y = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias; statistics in float32, 
 
 grid      (num_tokens,)
 tile      one row, padded to a power of two, held in registers: mean, then variance, then the scaling
-moves     2 · hidden · bytes_per_element a row: memory bound; floor = bytes / bandwidth
+
+          x[r]  [ ........ hidden ........ | 0 ]  ->  mean  ->  Σ (x - mean)²  ->  out[r]
+
+moves     2 · hidden · bytes_per_element a row, 7 FLOP a channel: memory bound; floor = bytes / bandwidth
 fixed     a row is one program, so its result never depends on the other rows
+idea      layer normalisation (Ba et al., 2016); one program a row, as in Triton's layer-norm tutorial
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Attention over a paged KV cache: one host function, two compiled specialisations.
+r"""Attention over a paged KV cache: one host function, two compiled specialisations.
 
 out[t, h] = softmax(q[t, h] · Kᵀ · scale) · V over the cached keys that token t of its request sees.
 
@@ -6,12 +6,23 @@ extend    queries longer than short_query: chunks of a prompt
   grid    (query blocks of all requests, num_kv_heads); a block finds its request by binary search, latest first
   tile    extend_rows rows (tokens x GROUP heads) against extend_tile keys; Q in registers, K and V through shared
           memory, extend_stages deep
-  moves   4 · num_query_heads · head_dim · Σ visible keys FLOP: compute bound
+
+            keys ->         page 7   page 2   page 9 ...      rows: token 0 head 0, token 0 head 1, ..
+            BLOCK_Q tokens |::::::::|::::::::|::::\            whole tiles without masks, then the diagonal with
+            x GROUP heads  |::::::::|::::::::|::::::\
+
+  moves   4 · num_query_heads · head_dim · Σ visible keys FLOP: compute bound; each block of rows reads the visible
+          2 · head_dim · bytes_per_element a key once
 decode    one token, or a few to verify
   grid    (requests x row blocks, num_kv_heads, splits)
   tile    16 rows (or GROUP, padded to a power of two, where larger) against decode_tile keys
+
+            16 rows        |:::: split 0 ::::|:::: split 1 ::::|:: split 2     splits of split_tokens keys, one program
+            (GROUP heads)       max, sum, acc     max, sum, acc     ..         each
+
   reduces each split writes (max, sum, acc) in float32; `_reduce_splits` merges them by log-sum-exp
-  moves   2 · seq_len · head_dim · bytes_per_element per (request, KV head): memory bound
+  moves   2 · seq_len · head_dim · bytes_per_element per (request, KV head): memory bound; floor = bytes / bandwidth;
+          4 · GROUP · head_dim FLOP a key, on rows that are there in any case
 fixed     which specialisation, and how a context is split, depend on the request's own lengths only: a row's result
           is the same to the bit whatever shares its batch
 idea      flash-attention 2 (Dao, 2023); flash-decoding (Dao et al., 2023); paging (Kwon et al., SOSP 2023)
@@ -68,7 +79,7 @@ def _extend_kernel(
 
     q_first = seq_len - q_len + block_first
     q_last = tl.minimum(q_first + BLOCK_Q, seq_len) - 1
-    row_max, row_sum = start_state(sinks, heads, valid, True, ROWS, SINKS)
+    row_max, row_sum = start_state(sinks, heads, valid, True, softcap, ROWS, SINKS)
     acc0, acc1, row_max, row_sum = attend(
         row_max, row_sum, q0, q1, seq_len - q_len + tokens, q_first, q_last,
         _slopes(alibi_slopes, heads, valid, ROWS, ALIBI),
@@ -118,7 +129,7 @@ def _decode_kernel(
 
     q_first = seq_len - q_len + block_first
     q_last = tl.minimum(q_first + BLOCK_Q, seq_len) - 1
-    row_max, row_sum = start_state(sinks, heads, valid, split == 0, ROWS, SINKS)
+    row_max, row_sum = start_state(sinks, heads, valid, split == 0, softcap, ROWS, SINKS)
     acc0, acc1, row_max, row_sum = attend(
         row_max, row_sum, q0, q1, seq_len - q_len + tokens, q_first, q_last,
         _slopes(alibi_slopes, heads, valid, ROWS, ALIBI),
@@ -203,7 +214,8 @@ def paged_attention(
     num_requests = seq_lens.shape[0]
     if num_tokens == 0 or num_requests == 0:
         return out
-    config = config or configs.attention(configs.architecture(query.device), head_dim, query.dtype)
+    scores = configs.Scores.of(window, softcap, alibi_slopes is not None)
+    config = config or configs.attention(configs.architecture(query.device), head_dim, query.dtype, scores)
     first, rest = split_head_dim(head_dim)
     group = num_query_heads // key_cache.shape[2]
     flags = {

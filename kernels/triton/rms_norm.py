@@ -4,8 +4,14 @@ y = x / sqrt(mean(x²) + eps) · weight, or · (1 + weight) in Gemma's form; sta
 
 grid      (num_tokens,)
 tile      one row, padded to a power of two, held in registers between the statistics and the scaling
-moves     2 · hidden · bytes_per_element a row; with the residual 4: memory bound; floor = bytes / bandwidth
+
+          x[r]         [ ........ hidden ........ | 0 ]  ->  Σ x²  ->  out[r]
+          residual[r]  [ ......... += x ......... | 0 ]     read and written in the same pass, where there is one
+
+moves     2 · hidden · bytes_per_element a row, with the residual 4; 4 FLOP a channel: memory bound,
+          floor = bytes / bandwidth
 fixed     a row is one program, so its result never depends on the other rows
+idea      RMSNorm (Zhang and Sennrich, 2019); one program a row, as in Triton's layer-norm tutorial
 """
 
 import torch

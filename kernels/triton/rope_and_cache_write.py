@@ -2,9 +2,16 @@
 
 grid      (num_tokens, blocks of query heads, then blocks of KV heads)
 tile      HEADS heads of one token, as two halves that rotate against each other and the channels that do not
-moves     (2 · num_query_heads + 5 · num_kv_heads) · head_dim · bytes_per_element a token: memory bound
+
+          head h  [ first ... | second ... | rest ]    NeoX: first[i] turns with second[i], by angle i of the position
+                  [ f s f s f s ...        | rest ]    GPT-J: the two lie side by side
+                      ↓ query: in place    ↓ key, value: in place, and to the slot's page of the cache
+
+moves     (2 · num_query_heads + 5 · num_kv_heads) · head_dim · bytes_per_element a token, 3 FLOP a channel (8 with
+          QK-norm): memory bound; floor = bytes / bandwidth
 writes    query and key in place; key / k_scale and value / v_scale to slot_mapping's slot, none for slot -1
-idea      one pass instead of four kernels: the packed QKV row is still in cache when its parts are needed
+idea      rotary embedding (Su et al., 2021), QK-norm (Henry et al., 2020); one pass instead of four kernels: the packed
+          QKV row is still in cache when its parts are needed
 """
 
 import torch

@@ -7,9 +7,15 @@ pass over the row; nothing is sorted.
 
 grid      (num_rows,)
 tile      BLOCK logits; a row passes once when unfiltered, some 18 more times for top-k or top-p, from L2 then
-moves     vocab · 4 bytes a row for greedy and unfiltered rows: memory bound
+
+          logits[r]   [ block 0 | block 1 | .. | masked ]   a pass: three probes quarter what is left
+          threshold   |------------------|=====|----------|   of the interval of float32's bits
+
+moves     vocab · 4 bytes a row for greedy and unfiltered rows, some 25 integer and floating operations a logit for
+          its noise: memory bound; floor = bytes / bandwidth
 fixed     sums run in one order, block by block, so the result depends on the row alone
-idea      Gumbel-max: argmax(logit / T + Gumbel noise) is an exact sample, with no normalisation and no scan
+idea      Gumbel-max (Gumbel, 1954; Maddison et al., 2014): argmax(logit / T + noise) is an exact sample, with no
+          normalisation and no scan; nothing is sorted, as in FlashInfer (Ye et al., 2025)
 """
 
 import torch

@@ -9,7 +9,8 @@ tile      extend_rows rows (tokens x GROUP heads) against extend_tile keys; Q in
           request 0   request 1        rows of one program
           [0 ....... | .......... ]    |<- BLOCK_Q tokens ->|   the last block of a request is masked, not shared
 
-moves     4 · num_query_heads · head_dim · Σ visible keys FLOP: compute bound
+moves     4 · num_query_heads · head_dim · Σ visible keys FLOP: compute bound; Q, K, V and the output pass once, K and
+          V again for each block of rows, from L2
 fixed     a block holds tokens of one request, counted from its start: a row's result does not depend on the batch
 idea      flash-attention 2 (Dao, 2023), its varlen form
 """
@@ -52,7 +53,7 @@ def _varlen_kernel(
         q1 = load_rows(query, q_rows, valid, D0, D1, D, True)
 
     first_key = start.to(tl.int64) * stride_kv_token + kv_head.to(tl.int64) * stride_kv_head
-    row_max, row_sum = start_state(sinks, heads, valid, True, ROWS, SINKS)
+    row_max, row_sum = start_state(sinks, heads, valid, True, softcap, ROWS, SINKS)
     acc0, acc1, row_max, row_sum = attend(
         row_max, row_sum, q0, q1, tokens, block_first, tl.minimum(block_first + BLOCK_Q, length) - 1, row_max,
         key + first_key, value + first_key, query_start_loc, stride_kv_token, 0, length, window, score_scale, softcap,
@@ -87,7 +88,8 @@ def varlen_attention(
         return out
     if key.stride() != value.stride():  # one walk over both: K and V share their offsets
         key, value = key.contiguous(), value.contiguous()
-    config = config or configs.attention(configs.architecture(query.device), head_dim, query.dtype)
+    scores = configs.Scores.of(window, softcap, alibi=False)
+    config = config or configs.attention(configs.architecture(query.device), head_dim, query.dtype, scores)
     first, rest = split_head_dim(head_dim)
     group = num_query_heads // key.shape[1]
     rows = max(config.extend_rows, triton.next_power_of_2(group))

@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kernels.aot import compile as aot_compile
-from kernels.aot import config, figures, gates, machine_code, models, snapshot, wheels
+from kernels.aot import config, control_flow, figures, gates, launches, machine_code, models, selection, snapshot
 from kernels.aot.figures import Figures
 from kernels.aot.launches import Launch
 from kernels.aot.machine_code import Instruction, Resources
+from kernels.aot.wheels import fetch, unpack
 
 SASS = """
         code for sm_90
@@ -45,12 +47,12 @@ AMDGCN = """
     .vgpr_count:     213
     .vgpr_spill_count: 2
 """
-GOOD = Figures(128, 0, 0, 60_000, 900, 300, {"16": 8, "4": 2}, {"16": 8, "4": 1}, {"HGMMA": 16}, 2)
+GOOD = Figures(128, 0, 0, 60_000, 900, 300, {"16": 8, "4": 2}, {"HGMMA": 16}, 2, wide_share=1.0)
 
 
 def launch(kind="extend", arch="sm_90", key_cache="*bf16", **constants):
     sizes = {"ROWS": 128 if kind == "extend" else 16, "TILE": 64, "D": 128, "D0": 128, "D1": 0, "GROUP": 4} | constants
-    signature = {"query": "*bf16", "key_cache": key_cache}
+    signature = {"query": "*bf16", "key" if kind == "varlen" else "key_cache": key_cache}
     options = {"num_warps": 8 if kind == "extend" else 4}
     return Launch(arch, "m", SimpleNamespace(__name__=f"_{kind}_kernel"), signature, sizes, (), options)
 
@@ -65,21 +67,36 @@ def test_sass_becomes_instructions_with_jumps():
         "LDC", "BRA", "LDGSTS", "LDGSTS", "HGMMA", "MUFU", "BRA", "HGMMA", "LDG", "BRA", "STL", "BRA"
     ]  # fmt: skip
     assert [instruction.jumps_to for instruction in code if instruction.opcode == "BRA"] == [8, 2, 2, 11]
+    assert [instruction.ends for instruction in code] == [False] * 11 + [True]
+    assert not machine_code.parse_sass("/*0000*/ BRA.U !UP0, 0x0 ;")[0].ends
     assert machine_code.load_widths(code) == {16: 1, 4: 1, 2: 1}
     assert machine_code.matrix_instructions(code) == {"HGMMA": 2}
     assert machine_code.nvidia_resources("Function f:\n  REG:96 STACK:16 SHARED:0", code) == Resources(96, 16, 1)
 
 
 def test_main_loop_is_the_shortest_with_products():
-    assert len(machine_code.main_loop(machine_code.parse_sass(SASS))) == 5
-    assert machine_code.main_loop([Instruction("BRA", 0)]) == []
+    assert len(control_flow.main_loop(machine_code.parse_sass(SASS))) == 5
+    assert control_flow.main_loop([Instruction("BRA", 0)]) == []
+
+
+def test_code_behind_the_end_that_jumps_back_is_no_loop():
+    """A wait that is not over at once goes on behind the last instruction: its way back closes no loop of its own."""
+    product, branch, leave = Instruction("UTCHMMA"), Instruction, Instruction("EXIT", ends=True)
+    code = [
+        Instruction("S2R"), product, branch("BRA", 7), product, product, branch("BRA", 1), leave,
+        branch("BRA", 7), branch("BRA", 3, ends=True),
+    ]  # fmt: skip
+    assert control_flow.main_loop(code) == [*code[1:6], *code[7:9]]  # not [3, 8], which is shorter
+    inner = [*code[:4], branch("BRA", 3), *code[5:]]
+    assert control_flow.main_loop(inner) == [product, branch("BRA", 3)]  # an inner loop is one
 
 
 def test_amd_assembly_becomes_the_same_figures():
     code = machine_code.parse_amdgcn(AMDGCN)
     assert [instruction.jumps_to for instruction in code] == [None, 5, None, None, 2, None]
+    assert [instruction.ends for instruction in code] == [False] * 5 + [True]
     assert machine_code.load_widths(code) == {16: 1, 4: 1}
-    assert machine_code.matrix_instructions(machine_code.main_loop(code)) == {"MFMA": 1}
+    assert machine_code.matrix_instructions(control_flow.main_loop(code)) == {"MFMA": 1}
     assert machine_code.amd_resources(AMDGCN) == Resources(213, 8, 2)
 
 
@@ -99,12 +116,57 @@ def test_blocks_are_limited_by_registers_shared_memory_and_warps(registers, shar
 
 
 def test_figures_of_the_loop():
-    code = [Instruction("HGMMA.64x64x16")] * 255 + [Instruction("BRA", 0)]
+    code = [Instruction("LDGSTS.E.BYPASS.128")] * 8 + [Instruction("HGMMA.64x64x16")] * 247 + [Instruction("BRA", 0)]
     found = figures.read(launch(), code, Resources(128, 0, 0), 1024)
     # 256 instructions, 8 warps on 4 schedulers; 4 · 128 · 64 · 128 FLOP at 4096 a cycle
     assert (found.loop_instructions, found.issue_over_mma, found.per_token_head) == (256, 0.5, None)
-    assert figures.read(launch("decode"), code, Resources(128, 0, 0), 1024).per_token_head == 256 * 4 / 64
-    assert figures.read(launch(arch="gfx942"), code, Resources(128, 0, 0), 1024).issue_over_mma is None
+    assert found.wide_share == 1.0  # 8 loads of 16 bytes by 256 lanes; K and V: 64 keys of 128 channels, 2 bytes each
+    decode = figures.read(launch("decode"), code, Resources(128, 0, 0), 1024)
+    assert (decode.per_token_head, decode.wide_share) == (256 * 4 / 64, 0.5)  # half the lanes
+    assert figures.read(launch("decode", key_cache="*fp8e4nv"), code, Resources(128, 0, 0), 1024).wide_share == 1.0
+    assert figures.read(launch(D0=64, D1=32), code, Resources(128, 0, 0), 1024).wide_share == 1.333
+    amd = figures.read(launch(arch="gfx942"), code, Resources(128, 0, 0), 1024)
+    assert (amd.issue_over_mma, amd.per_token_head, amd.wide_share) == (None, None, None)
+
+
+@pytest.mark.parametrize("untold", [{}, {"do_not_specialize": True}, {"do_not_specialize_on_alignment": True}])
+@pytest.mark.parametrize(
+    "value",
+    [None, True, False, 0, 1, 15, 16, -16, 2**31 - 1, 2**31, 0.0, 1.0, 16.0, torch.empty(9), torch.empty(9)[1:],
+     torch.empty(9)[4:], torch.empty(9, dtype=torch.float8_e4m3fn), torch.empty(2, dtype=torch.int64)],
+    ids=repr,
+)  # fmt: skip
+def test_arguments_are_specialised_as_the_launcher_does(value, untold):
+    from triton._C.libtriton import native_specialize_impl
+    from triton.backends.compiler import BaseBackend
+
+    flags = {"do_not_specialize": False, "do_not_specialize_on_alignment": False} | untold
+    kernel = SimpleNamespace(arg_names=["x"], params=[SimpleNamespace(name="x", is_constexpr=False, **flags)])
+    found = launches._specialise("sm_90", "m", kernel, (value,), {}, 1)
+    told = [not flag for flag in flags.values()]
+    kind, key = native_specialize_impl(BaseBackend, value, False, *told)
+    assert found.signature["x"] == kind
+    assert found.divisible == ((0,) if key == "D" else ())
+    assert found.constants == ({"x": key} if kind == "constexpr" else {})
+
+
+def test_a_launch_is_called_the_same_in_every_selection(monkeypatch):
+    """The quick run lacks the model that first made llama-3-8b's norm, and names the norm after it all the same."""
+
+    def made(arch, model):
+        return [replace(launch("rms_norm", arch), model=model.name), replace(launch(arch=arch), model=model.name)]
+
+    def key(of):
+        return f"{of.arch} {of.kind} {of.model if of.kind == 'extend' else ''}"
+
+    monkeypatch.setattr(selection, "launches", made)
+    monkeypatch.setattr(selection, "cache_key", key)
+    whole, quick = selection.selected(quick=False), selection.selected(quick=True)
+    assert whole["sm_90 rms_norm "].model == models.MODELS[0].name != "llama-3-8b"
+    assert whole["sm_90 extend llama-3-8b"].model == "llama-3-8b"
+    assert set(quick) < set(whole)
+    assert all(quick[name].name == whole[name].name for name in quick)
+    assert "sm_90 rms_norm " in quick
 
 
 @pytest.mark.parametrize(
@@ -116,11 +178,13 @@ def test_figures_of_the_loop():
         (launch(), {"shared_bytes": (227 << 10) + 1}, [gates.SHARED]),
         (launch(arch="sm_80"), {"shared_bytes": 200 << 10, "matrix": {"HMMA": 1}}, [gates.SHARED]),
         (launch(), {"matrix": {"HGMMA": 8, "HMMA": 8}}, [gates.MATRIX]),
-        (launch(), {"loop_loads": {"16": 4, "8": 4}}, [gates.WIDE_LOADS]),
-        (launch(), {"loop_loads": {}}, [gates.WIDE_LOADS]),
+        (launch(), {"wide_share": 0.99}, [gates.WIDE_LOADS]),
+        (launch(), {"wide_share": None}, [gates.MAIN_LOOP]),
+        (launch(arch="gfx942"), {"matrix": {"MFMA": 1}, "wide_share": None}, []),
+        (launch(arch="gfx942"), {"matrix": {}, "wide_share": None}, [gates.MATRIX]),
         (launch(), {"issue_over_mma": 0.86}, [gates.ISSUE]),
         (launch("decode"), {"matrix": {"HMMA": 1}, "per_token_head": 25.5}, [gates.PER_TOKEN]),
-        (launch("rms_norm"), {"matrix": {}, "loop_loads": {}}, []),
+        (launch("rms_norm"), {"matrix": {}, "wide_share": None}, []),
     ],
 )
 def test_gates(of, changes, missed):
@@ -129,11 +193,14 @@ def test_gates(of, changes, missed):
 
 def test_an_exemption_has_a_bound_of_its_own():
     softcap = launch(SOFTCAP=True)
-    assert gates_missed(softcap, issue_over_mma=1.4) == []
-    assert gates_missed(softcap, issue_over_mma=1.6) == [gates.ISSUE]
-    assert gates_missed(launch(), issue_over_mma=1.4) == [gates.ISSUE]
-    assert [e.bound for e in gates.exemptions_used(softcap, replace(GOOD, issue_over_mma=1.4))] == [1.5]
+    assert gates_missed(softcap, issue_over_mma=1.2) == []
+    assert gates_missed(softcap, issue_over_mma=1.3) == [gates.ISSUE]
+    assert gates_missed(launch(), issue_over_mma=1.2) == [gates.ISSUE]
+    assert [e.bound for e in gates.exemptions_used(softcap, replace(GOOD, issue_over_mma=1.2))] == [1.25]
     assert gates.exemptions_used(softcap, replace(GOOD, issue_over_mma=0.8)) == []
+    blackwell = launch(arch="sm_100", SOFTCAP=True)  # twice the bound
+    assert gates_missed(blackwell, issue_over_mma=2.4, matrix={"UTCHMMA": 1}) == []
+    assert gates_missed(blackwell, issue_over_mma=2.6, matrix={"UTCHMMA": 1}) == [gates.ISSUE]
 
 
 def test_drift_is_growth_by_more_than_a_tenth():
@@ -180,9 +247,9 @@ def test_cache_and_failures(tmp_path, monkeypatch):
         return GOOD
 
     monkeypatch.setattr(aot_compile, "measure", measure)
-    monkeypatch.setattr(aot_compile, "cache_key", lambda of: of.kind)
     for _ in range(2):
-        found = {of.kind: outcome for of, outcome in aot_compile.compile_all([one, other], tmp_path / "cache", 2)}
+        wanted = {"1": one, "2": other}
+        found = {of.kind: outcome for of, outcome in aot_compile.compile_all(wanted, tmp_path / "cache", 2)}
         assert found["extend"] == GOOD
         assert found["decode"].startswith("exit code 3: ptxas died")
     assert sorted(compiled.read_text().split()) == ["decode", "decode", "extend"]  # a failure is tried again
@@ -200,23 +267,25 @@ def test_an_unpacked_wheel_can_run_its_assembler(tmp_path):
     tool = "triton/backends/nvidia/bin/ptxas"
     with zipfile.ZipFile(tmp_path / "triton.whl", "w") as archive:
         archive.writestr(tool, "#!/bin/sh\n")
-    wheels.unpack(tmp_path / "triton.whl", tmp_path / "unpacked")
+    unpack(tmp_path / "triton.whl", tmp_path / "unpacked")
     assert os.access(tmp_path / "unpacked" / tool, os.X_OK)
 
 
 def test_a_wheel_is_fetched_once(tmp_path, monkeypatch):
     (tmp_path / "triton-3.6.0").mkdir()
     monkeypatch.setattr(subprocess, "run", None)
-    assert wheels.fetch("3.6.0", tmp_path) == tmp_path / "triton-3.6.0"
+    assert fetch("3.6.0", tmp_path) == tmp_path / "triton-3.6.0"
 
 
 def test_every_option_is_compiled_by_some_model():
-    pairs = models.selected(quick=False)
+    pairs = selection.every_pair()
     assert {arch for arch, _ in pairs} == set(models.ARCHITECTURES)
     assert {model.head_dim for _, model in pairs} >= {64, 80, 96, 128, 192, 256}
     for field in ("window", "softcap", "alibi", "sinks", "fp8_kv", "qk_norm", "interleaved", "varlen", "vocab"):
         assert any(getattr(model, field) for _, model in pairs), field
-    assert {(arch, model.name) for arch, model in models.selected(quick=True)} == set(models.QUICK)
+    assert {(arch, model.name) for arch, model in pairs} >= set(models.QUICK)
+    assert models.is_quick("sm_90", "llama-3-8b", "sample") and models.is_quick("sm_80", "every option", "extend")
+    assert not models.is_quick("sm_80", "llama-3-8b", "rope") and not models.is_quick("sm_80", "phi-2", "extend")
 
 
 def test_snapshot_is_one_line_a_launch():

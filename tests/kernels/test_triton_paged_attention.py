@@ -9,7 +9,7 @@ from kernels.testing import assert_close, attention_case, check_attention, rando
 from kernels.triton import configs
 from kernels.triton.paged_attention import paged_attention, split_head_dim
 
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # numpy's, where softcap saturates
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in")  # numpy's, where softcap saturates
 
 TILE = 16  # keys and rows of an interpreted tile
 SPLIT = 32
@@ -129,6 +129,35 @@ def test_everything_at_once():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("q_lens", [[2, 1], [6, 1]])
+def test_fp8_cache_under_bfloat16_queries_is_multiplied_in_float16(q_lens):
+    options = {"cache_dtype": torch.float8_e4m3fn, "k_scale": 0.5, "v_scale": 3.0}
+    case = attention_case(q_lens, [40, 33], dtype=torch.bfloat16, **options)
+    check_attention(case, paged_attention)
+    huge = replace(case, query=torch.full_like(case.query, 1e5))  # float16 ends at 65504
+    assert huge.run(paged_attention).isfinite().all()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("q_lens", [[3, 1], [9, 1]])
+def test_fully_masked_row_is_exactly_zero_in_one_split_and_in_several(q_lens, width):
+    """Rows before the context's first token: no key, so that every partial sum is 0 and every maximum the floor."""
+    case = attention_case(q_lens, [q_lens[0] - 2, 9])
+    table = torch.nn.functional.pad(case.block_table, (0, width - 1))
+    out = check_attention(replace(case, block_table=table), paged_attention)
+    assert not out[:2].any() and out[2:].all()
+
+
+@pytest.mark.parametrize("q_lens", [[2, 1], [6, 1]])
+def test_query_of_any_strides(q_lens):
+    """A view of packed QKV, as attention_case makes it; contiguous; with the heads outermost: the same bits."""
+    case = attention_case(q_lens, [20, 33])
+    assert not case.query.is_contiguous()
+    expected = check_attention(case, paged_attention)
+    for query in (case.query.contiguous(), case.query.transpose(0, 1).contiguous().transpose(0, 1)):
+        assert torch.equal(replace(case, query=query).run(paged_attention), expected)
+
+
 @pytest.mark.parametrize("sinks", [None, torch.zeros(4)])
 @pytest.mark.parametrize("width", [1, 4])
 def test_padding_row_of_length_zero_is_exactly_zero(width, sinks):
@@ -165,9 +194,10 @@ def test_offsets_beyond_32_bits(monkeypatch):
     assert torch.equal(moved.run(paged_attention), near.run(paged_attention))
 
 
+@pytest.mark.parametrize("options", [{}, {"softcap": 3.0, "alibi_slopes": torch.tensor([0.5, 0.125])}], ids=len)
 @pytest.mark.parametrize("chunk", [1, 4, 5, 15, 16, 17, 31, 32, 33, 36])
-def test_every_chunking_of_a_prompt_gives_the_one_shot_rows(chunk):
-    whole = attention_case([37], [37], num_query_heads=2)
+def test_every_chunking_of_a_prompt_gives_the_one_shot_rows(chunk, options):
+    whole = attention_case([37], [37], num_query_heads=2, **options)
     last = replace(
         whole, query=whole.query[-chunk:], query_start_loc=torch.tensor([0, chunk], dtype=torch.int32),
         options={**whole.options, "max_query_len": chunk},
@@ -212,7 +242,15 @@ def test_configurations_exist_for_every_head_dim_and_refuse_wider_ones():
     for arch in ("sm_80", "sm_90", "sm_100", "gfx942"):
         for head_dim in (64, 80, 96, 128, 192, 256):
             for dtype in (torch.bfloat16, torch.float32):
-                config = configs.attention(arch, head_dim, dtype)
-                assert config.split_tokens % config.decode_tile == 0  # splits start on a tile
-        with pytest.raises(ValueError, match="head_dim must be at most 256, got 512"):
+                for scores in configs.Scores:
+                    config = configs.attention(arch, head_dim, dtype, scores)
+                    assert config.split_tokens % config.decode_tile == 0  # splits start on a tile
+        with pytest.raises(ValueError, match=r"head_dim must be at most 256, got 512"):
             configs.attention(arch, 512, torch.bfloat16)
+
+
+def test_configurations_follow_what_is_done_to_the_scores():
+    of = configs.Scores.of
+    assert [of(0, 0.0, False), of(9, 0.0, False), of(9, 5.0, False), of(0, 0.0, True)] == [0, 1, 2, 2]
+    rows = [configs.attention("sm_80", 128, torch.bfloat16, scores).extend_rows for scores in configs.Scores]
+    assert rows == [128, 64, 64]
