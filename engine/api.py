@@ -25,6 +25,7 @@ from engine.sampling.grammar.spec import GrammarSpec
 from engine.sampling.params import SamplingParams
 from engine.streams import RequestStreams
 from engine.text.chat_template import check_chat_template
+from engine.text.detokenizer import Detokenizer
 from engine.text.parsers.answer import AnswerParser
 from engine.text.parsers.events import Arguments, CallEnd, CallStart, Content, Reasoning
 from engine.text.parsers.formats import REASONING_TAGS, TOOL_FORMATS, AnswerFormat, answer_format
@@ -46,6 +47,7 @@ __all__ = [
     "Content",
     "ContextTooLong",
     "Continuation",
+    "Detokenizer",
     "EmbeddingOutput",
     "EmbeddingRequest",
     "Engine",

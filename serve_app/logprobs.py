@@ -1,10 +1,9 @@
 """Log probabilities in the two shapes of the OpenAI API."""
 
-import codecs
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
-from engine.api import FinishReason, RequestOutput, Tokenizer, TokenLogprobs
+from engine.api import Detokenizer, FinishReason, RequestOutput, Tokenizer, TokenLogprobs
 
 LEAST_LOGPROB = -9999.0                                # JSON has no -Infinity; the OpenAI API says this instead
 
@@ -52,27 +51,54 @@ def _prompt_token(entry: TokenLogprobs, tokenizer: Tokenizer) -> dict[str, dict[
 
 
 class CompletionLogprobs:
-    """The parallel lists of a completion choice, piece by piece: offsets go on from one piece to the next."""
+    """The parallel lists of a completion choice, piece by piece: offsets go on from one piece to the next.
 
-    def __init__(self, tokenizer: Tokenizer, hidden_token_ids: Set[int]) -> None:
+    `text_offset` counts characters of the choice's text; a token inside a character has the offset of that which
+    follows it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = (), *, echo: str | None = None,
+        skip_special_tokens: bool = True,
+    ) -> None:  # fmt: skip
+        """`echo` is the prompt as the text begins with it."""
         self._tokenizer = tokenizer
-        self._hidden_token_ids = hidden_token_ids     # tokens that are not in the text
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._num_characters = 0                      # complete ones so far
+        self._echo = echo or ""
+        self._skip_special_tokens = skip_special_tokens
+        self._num_characters = len(self._echo)         # complete ones so far
+        self._output = self._detokenizer(prompt_token_ids)
 
-    def piece(self, entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-        """`text_offset` counts characters; a token inside a character has the offset of that which follows it."""
-        offsets = []
+    def _detokenizer(self, prompt_token_ids: Sequence[int] = ()) -> Detokenizer:
+        return Detokenizer(self._tokenizer, prompt_token_ids, skip_special_tokens=self._skip_special_tokens)
+
+    def piece(
+        self, entries: Sequence[TokenLogprobs], prompt_entries: Sequence[TokenLogprobs] = ()
+    ) -> dict[str, Any]:
+        """Of the output's next tokens; before the first of them, those of an echoed prompt."""
+        offsets = self._prompt_offsets(prompt_entries)
         for entry in entries:
             offsets.append(self._num_characters)
-            if entry.token_id not in self._hidden_token_ids:
-                self._num_characters += len(self._decoder.decode(self._tokenizer.token_bytes(entry.token_id)))
+            self._num_characters += len(self._output.push((entry.token_id,)).text)
+        entries = (*prompt_entries, *entries)
         return {
             "tokens": [self._token(entry.token_id) for entry in entries],
             "token_logprobs": [_finite(entry.logprob) for entry in entries],
             "top_logprobs": [self._top(entry) for entry in entries],
             "text_offset": offsets,
         }
+
+    def _prompt_offsets(self, entries: Sequence[TokenLogprobs]) -> list[int]:
+        """A prompt sent as text is echoed as it was sent: special tokens are part of it where the client wrote them."""
+        offsets, offset = [], 0
+        detokenizer = self._detokenizer()
+        for entry in entries:
+            offsets.append(min(offset, len(self._echo)))
+            text = detokenizer.push((entry.token_id,)).text
+            if not text and entry.token_id in self._tokenizer.special_token_ids:
+                spelled = self._token(entry.token_id)
+                text = spelled if self._echo.startswith(spelled, offset) else ""
+            offset += len(text)
+        return offsets
 
     def _top(self, entry: TokenLogprobs) -> dict[str, float] | None:
         if entry.logprob is None:

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from engine.api import RequestOutput, Tokenizer
+from engine.api import RequestOutput, Tokenizer, TokenLogprobs
 from serve_app.generation import respond
 from serve_app.logprobs import CompletionLogprobs, prompt_logprobs, visible
 from serve_app.schemas.completions import CompletionRequest
@@ -58,11 +58,14 @@ class _CompletionAnswer:
         self._body = body
         self._identity = identity
         self._echoes = self._echoed(prompts) if body.echo else None
-        hidden = service.tokenizer.special_token_ids if body.skip_special_tokens else frozenset()
-        self._logprobs = [
-            CompletionLogprobs(service.tokenizer, hidden) if body.logprobs is not None else None
-            for _ in range(len(body.prompt) * body.n)
-        ]
+        self._logprobs = None if body.logprobs is None else [
+            CompletionLogprobs(
+                service.tokenizer, prompt, echo=self._echoes[i] if self._echoes is not None else None,
+                skip_special_tokens=body.skip_special_tokens,
+            )
+            for i, prompt in enumerate(prompts)
+            for _ in range(body.n)
+        ]  # fmt: skip
         self._begun: set[int] = set()                 # choices of which something has been sent
 
     def chunks(self, output: RequestOutput, index: int) -> Iterable[Chunk]:
@@ -90,26 +93,34 @@ class _CompletionAnswer:
         """Prompts as they were sent, unless they were cut."""
         cut = self._body.truncate_prompt_tokens is not None
         return [
-            prompt if isinstance(prompt, str) and not cut else self._tokenizer.decode(token_ids)
+            prompt if isinstance(prompt, str) and not cut
+            else self._tokenizer.decode(token_ids, skip_special_tokens=self._body.skip_special_tokens)
             for prompt, token_ids in zip(self._body.prompt, prompts, strict=True)
-        ]
+        ]  # fmt: skip
 
     def _choice(self, output: RequestOutput, index: int) -> dict[str, Any]:
-        text, entries = output.text, visible(output)
+        text = output.text
+        prompt_entries: tuple[TokenLogprobs, ...] = ()
         if self._echoes is not None and index not in self._begun:
             text = self._echoes[index // self._body.n] + text
-            entries = (output.prompt_logprobs or ()) + entries if self._body.logprobs is not None else ()
+            prompt_entries = output.prompt_logprobs or ()
         self._begun.add(index)
-        logprobs = self._logprobs[index]
         choice = {
             "index": index,
             "text": text,
-            "logprobs": logprobs.piece(entries) if logprobs is not None and entries else None,
+            "logprobs": self._pieces(index, prompt_entries, visible(output)),
             "finish_reason": output.finish_reason,
         }
         if self._body.prompt_logprobs is not None:
             choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs or (), self._tokenizer)
         return choice | {"token_ids": output.token_ids} if self._body.return_token_ids else choice
+
+    def _pieces(
+        self, index: int, prompt_entries: tuple[TokenLogprobs, ...], entries: tuple[TokenLogprobs, ...]
+    ) -> dict[str, Any] | None:
+        if self._logprobs is None or not (prompt_entries or entries):
+            return None
+        return self._logprobs[index].piece(entries, prompt_entries)
 
     def _envelope(self, choices: list[dict[str, Any]], usage_of: list[RequestOutput] | None = None) -> dict[str, Any]:
         envelope: dict[str, Any] = {

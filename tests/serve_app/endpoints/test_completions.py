@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import GenerationRequest, InvalidRequest, QueueFull, RequestOutput
+from engine.api import GenerationRequest, InvalidRequest, QueueFull, RequestOutput, load_tokenizer
 from tests.serve_app.fake_engine import MAX_MODEL_LEN, FakeEngine, Step, script
 from tests.serve_app.harness import events, serving
 
@@ -81,6 +81,18 @@ async def test_echo_precedes_the_answer_once(tiny_model: Path) -> None:
         streamed = await client.post("/v1/completions", json={"prompt": "xy", "echo": True, "stream": True})
     assert whole.json()["choices"][0]["text"] == "xyHello"
     assert "".join(chunk["choices"][0]["text"] for chunk in events(streamed.text)[:-1]) == "xyHello"
+
+
+@pytest.mark.parametrize(("skipped", "text"), [(True, "ab"), (False, "a<|im_end|>b")])
+async def test_an_echo_of_token_ids_shows_special_tokens_as_the_output_does(
+    tiny_model: Path, skipped: bool, text: str
+) -> None:
+    (eos,) = load_tokenizer(tiny_model).eos_token_ids
+    body = {"prompt": [97, eos, 98], "echo": True, "logprobs": 0, "skip_special_tokens": skipped}
+    async with serving(FakeEngine(script("c")), tiny_model) as client:
+        (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+    assert choice["text"] == text + "c"
+    assert choice["logprobs"]["text_offset"][-2:] == [text.index("b"), text.index("b") + 1]
 
 
 async def test_scoring_a_prompt_samples_nothing(tiny_model: Path) -> None:
