@@ -30,6 +30,12 @@ _ERROR = {
         }
     },
 }
+_EVENT = {
+    "type": "object",
+    "description": "One event: a chunk of the answer as JSON, an error object, or [DONE]",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}},
+}
 _REFUSALS = {                                          # of operations with a body
     400: "The request is malformed, or asks for what this server does not do; `param` names the field",
     404: "No such model",
@@ -89,7 +95,7 @@ def schemas_of(operations: Iterable[Operation]) -> dict[str, Any]:
 def _operation(operation: Operation) -> dict[str, Any]:
     success: dict[str, Any] = {operation.content: {"schema": {"type": _type_of(operation.content)}}}
     if operation.streams:
-        success["text/event-stream"] = {"schema": {"type": "string"}}
+        success["text/event-stream"] = {"schema": _EVENT}
     described: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": operation.handler.__name__,
