@@ -64,3 +64,14 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_header(path: Path, architecture: str, metadata: Iterable[tuple[Any, ...]]) -> Path:
+    """A GGUF file without tensors."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for method, *arguments in metadata:
+        getattr(writer, method)(*arguments)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
