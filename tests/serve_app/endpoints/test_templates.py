@@ -12,6 +12,7 @@ import pytest
 from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
+from tests.helpers_demo import demo_path
 from tests.helpers_gguf import write_header
 from tests.serve_app.fake_engine import FakeEngine
 from tests.serve_app.harness import serving
@@ -194,3 +195,23 @@ async def test_te_05_other_parts_are_refused(tmp_path: Path, role: str, stream: 
             assert refusal.json()["error"]["param"].startswith("messages"), content
         assert engine.requests == []
         await assert_alive(client)
+
+
+@pytest.mark.demo
+@pytest.mark.exhaustive
+async def test_te_01_and_te_05_on_the_demo_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its template raises TypeError for content that is a list; it has no BOS."""
+    monkeypatch.delenv("CONVEYOR_CACHE")
+    engine = FakeEngine(max_model_len=2048)
+    async with serving(engine, demo_path()) as client:
+        answer = await client.post(COMPLETIONS, json={"prompt": "Hello", "max_tokens": 1})
+        assert answer.json()["usage"]["prompt_tokens"] == 1
+        for role in ("system", "user", "assistant", "tool"):
+            for content in (PARTS, "Say hi"):
+                body = {"messages": [*HI, {"role": role, "content": content}], "max_tokens": 4}
+                assert (await client.post(CHAT, json=body)).status_code == 200
+            parts, text = (request.prompt_token_ids for request in engine.requests[-2:])
+            assert parts == text
+        image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+        refusal = await client.post(CHAT, json={"messages": [{"role": "user", "content": [image]}]})
+    assert (refusal.status_code, "takes text only" in refusal.json()["error"]["message"]) == (400, True)
