@@ -53,9 +53,20 @@ class Ingress:
         return self._gate.num_running
 
 
+class _OwnAnswers(Starlette):
+    """Answers errors by the handlers that it is made with.
+
+    Serve adds handlers for errors of its own once the application is there, a full queue among them. They answer in
+    plain text, without Retry-After.
+    """
+
+    def add_exception_handler(self, exc_class_or_status_code: Any, handler: Any) -> None:
+        log.debug("errors %s are answered by our own handlers", exc_class_or_status_code)
+
+
 def build_asgi(config: AppConfig, replicas: Replicas, gate: DrainGate | None = None) -> Starlette:
     """The HTTP side of one application, over `replicas`."""
-    return Starlette(
+    return _OwnAnswers(
         routes=[
             Route(operation.path.replace("{model}", "{model:path}"), operation.handler, methods=[operation.method])
             for operation in OPERATIONS
