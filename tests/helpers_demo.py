@@ -42,7 +42,9 @@ def demo_reference(description: ModelDescription) -> PreTrainedModel:
 
 
 @torch.inference_mode()
-def num_agreeing(reference: PreTrainedModel, prompt: list[int], tokens: list[int]) -> int:
+def num_agreeing(
+    reference: PreTrainedModel, prompt: list[int], tokens: list[int], near_tie: float = NEAR_TIE
+) -> int:
     """How many of `tokens`, from the first, are greedy choices of the reference; it ends before the first near tie.
 
     One forward pass over prompt and tokens: if each is the best after those before it, `generate` gives the same.
@@ -51,7 +53,7 @@ def num_agreeing(reference: PreTrainedModel, prompt: list[int], tokens: list[int
     logits = reference(torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1 :]
     for count, (row, token) in enumerate(zip(logits, tokens, strict=True)):
         best, second = row.topk(2).values.tolist()
-        if best - second < NEAR_TIE:
+        if best - second < near_tie:
             return count
         assert token == int(row.argmax()), (prompt, tokens, count)
     return len(tokens)

@@ -37,7 +37,7 @@ def write_scripted_model(folder: Path, texts: Mapping[str, str | bytes], loops: 
     chains = {name: Chain([vocabulary[piece] for piece in answer.split(b"|")]) for name, answer in answers.items()}
     chains |= {name: Chain([vocabulary[token]], loops=True) for name, token in loops.items()}
     by_token = {vocabulary[name.encode()]: chain for name, chain in chains.items()}
-    model = _model(by_token, len(tokenizer), tokenizer.convert_tokens_to_ids(EOS))
+    model = scripted_llama(by_token, len(tokenizer), tokenizer.convert_tokens_to_ids(EOS))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -50,7 +50,8 @@ def _bytes_of(tokenizer: object, token_id: int) -> bytes:
     return bytes(to_byte[character] for character in token) if all(c in to_byte for c in token) else token.encode()
 
 
-def _model(chains: Mapping[int, Chain], vocab_size: int, eos: int) -> LlamaForCausalLM:
+def scripted_llama(chains: Mapping[int, Chain], vocab_size: int, eos: int) -> LlamaForCausalLM:
+    """A model that follows a token id of `chains` with what that names, and any other token with `eos`."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -2,14 +2,14 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from tests.integration.conftest import Application
+from tests.integration.conftest import PLAIN, Application
 
 
 @dataclass
@@ -38,17 +38,21 @@ class Streamed:
 
 
 def stream(application: Application, path: str, body: dict[str, Any]) -> Streamed:
-    streamed = Streamed()
     with open_stream(application, path, body) as payloads:
-        for payload in payloads:
-            assert streamed.num_done == 0, "[DONE] is not the last event"
-            if payload == "[DONE]":
-                streamed.num_done += 1
-            elif "error" in (chunk := json.loads(payload)):
-                streamed.error = chunk["error"]
-            else:
-                streamed.chunks.append(chunk)
-                streamed.times_s.append(time.monotonic())
+        return gathered(payloads)
+
+
+def gathered(payloads: Iterable[str]) -> Streamed:
+    streamed = Streamed()
+    for payload in payloads:
+        assert streamed.num_done == 0, "[DONE] is not the last event"
+        if payload == "[DONE]":
+            streamed.num_done += 1
+        elif "error" in (chunk := json.loads(payload)):
+            streamed.error = chunk["error"]
+        else:
+            streamed.chunks.append(chunk)
+            streamed.times_s.append(time.monotonic())
     return streamed
 
 
@@ -56,7 +60,7 @@ def stream(application: Application, path: str, body: dict[str, Any]) -> Streame
 def open_stream(application: Application, path: str, body: dict[str, Any]) -> Iterator[Iterator[str]]:
     """The payloads of a stream's events, for as long as the caller cares."""
     url = f"{application.url}{path}"
-    with httpx.stream("POST", url, json=body | {"stream": True}, timeout=60) as response:
+    with httpx.stream("POST", url, json=body | {"stream": True}, timeout=60, **PLAIN) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
         yield _payloads(response)

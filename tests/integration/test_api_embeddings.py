@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 from serve_app.app import build_app
 from serve_app.config import AppConfig
 from tests.helpers_encoders import bert_config, reference_hidden, save_encoder, write_word_tokenizer
+from tests.integration.asking import settles
 from tests.integration.conftest import Application, Cluster
-from tests.integration.test_api_scheduling import settles
 
 pytestmark = pytest.mark.integration
 
@@ -96,7 +96,7 @@ def test_every_form_of_input_and_encoding(embed: Application) -> None:
         {"encoding_format": "hex", "input": "w5"}, {"dimensions": 65, "input": "w5"},
     ],
 )  # fmt: skip
-def test_bad_requests_leave_the_server_unharmed(embed: Application, body: dict[str, Any]) -> None:
+def test_va_02_va_10_bad_requests_leave_the_server_unharmed(embed: Application, body: dict[str, Any]) -> None:
     response = embed.post("/v1/embeddings", body)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == next(iter(body))

@@ -1,54 +1,19 @@
 """What the scheduler and the cache do, seen from outside: nothing but the right answer."""
 
-import json
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from transformers import PreTrainedModel
 
 from tests.helpers_models import prompt, reference_tokens
+from tests.integration.asking import at_once, is_idle, left_open, settles, spelled, tokens_of
 from tests.integration.conftest import RAND_POOL_TOKENS, Application
 from tests.integration.sse import open_stream, stream
 
 pytestmark = pytest.mark.integration
-
-SETTLE_S = 2.0
-
-
-def at_once(application: Application, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(len(bodies)) as pool:
-        return list(pool.map(application.complete, bodies))
-
-
-def tokens_of(answer: dict[str, Any]) -> list[str]:
-    tokens: list[str] = answer["choices"][0]["logprobs"]["tokens"]
-    return tokens
-
-
-def spelled(token_ids: list[int]) -> list[str]:
-    """Token ids as the API spells them in logprobs; ids below 256 are bytes."""
-    special = {256: "<|im_end|>", 257: "<|im_start|>"}
-    return [special.get(i) or (chr(i) if i < 128 else f"bytes:\\x{i:02x}") for i in token_ids]
-
-
-def settles(condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def is_idle(application: Application) -> bool:
-    gauges = ("conveyor_num_requests_running", "conveyor_num_requests_waiting", "conveyor_kv_blocks_used")
-    return all(application.metric(gauge) == 0 for gauge in gauges)
-
 
 def settled_ends(application: Application) -> dict[str, float]:
     """How many requests have ended, by reason, once every ingress replica has heard of the last one."""
@@ -95,13 +60,7 @@ def close_a_stream(application: Application, **fields: Any) -> None:
 
 
 def close_a_plain_request(application: Application, **fields: Any) -> None:
-    body = json.dumps({"prompt": "x L", "max_tokens": 1500, "temperature": 0} | fields).encode()
-    url = urlsplit(application.url)
-    assert url.port is not None
-    with socket.create_connection((url.hostname, url.port)) as connection:
-        head = f"POST {url.path}/v1/completions HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}\r\n"
-        steering = "x-request-disconnect-disabled: ?1\r\n\r\n"   # which a client has no business to set
-        connection.sendall((head + steering).encode() + body)
+    with left_open(application, {"prompt": "x L", "max_tokens": 1500, "temperature": 0} | fields):
         assert settles(lambda: application.metric("conveyor_num_requests_running") > 0)
 
 
