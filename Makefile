@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 QUICK := -m "not exhaustive"
+PARALLEL := -n 2 --dist loadfile
 
 .PHONY: install serve test test-all lint unit kernels integration clean
 
@@ -36,8 +37,8 @@ define stage
 endef
 
 test: install
-	$(call stage,lint,90)
-	$(call stage,unit,90)
+	$(call stage,lint,80)
+	$(call stage,unit,100)
 	$(call stage,kernels,180)
 	$(call stage,integration,360)
 
@@ -50,10 +51,10 @@ lint: install
 	$(PYTEST) tests/test_import_rules.py
 
 unit: install
-	$(PYTEST) $(QUICK) tests --ignore=tests/kernels --ignore=tests/integration --ignore=tests/test_import_rules.py
+	$(PYTEST) $(QUICK) $(PARALLEL) tests --ignore=tests/kernels --ignore=tests/integration --ignore=tests/test_import_rules.py
 
 kernels: install
-	$(PYTEST) $(QUICK) tests/kernels
+	$(PYTEST) $(QUICK) $(PARALLEL) tests/kernels
 
 integration: install
 	$(PYTEST) $(QUICK) tests/integration --durations=12

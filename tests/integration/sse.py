@@ -68,6 +68,6 @@ def open_stream(application: Application, path: str, body: dict[str, Any]) -> It
 
 def _payloads(response: httpx.Response) -> Iterator[str]:
     for line in response.iter_lines():
-        if line:
+        if line and not line.startswith(":"):              # a comment keeps a silent stream alive
             assert line.startswith("data: ")
             yield line.removeprefix("data: ")

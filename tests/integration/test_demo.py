@@ -74,6 +74,7 @@ async def test_nu_01_concurrent_greedy_completions_equal_transformers(
     assert compared > NUM_PROMPTS * NUM_TOKENS // 2
 
 
+@pytest.mark.exhaustive
 async def test_32_concurrent_completions_are_those_of_one(demo: Launched) -> None:
     async with client(demo) as api:
         model = (await api.models.list()).data[0].id

@@ -97,6 +97,7 @@ def test_ctrl_c_ends_streams_with_an_error_within_ten_seconds(deployment: Path, 
     assert_nothing_is_left(processes, port, shared_memory, within_s=1)
 
 
+@pytest.mark.exhaustive
 def test_kill_of_the_launcher_leaves_nothing_for_long_under_haproxy(
     deployment: Path, port: int, tmp_path: Path
 ) -> None:
