@@ -1,4 +1,7 @@
-"""What a compiled launch must keep to, and the exceptions: each named, reasoned, and with a bound of its own."""
+"""What a compiled launch must keep to, and the exceptions: each named, reasoned, and with a bound of its own.
+
+Bounds hold on every triton that we take; what one of them does better, the snapshot keeps.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,21 +42,25 @@ def _fp8(launch: Launch) -> bool:
 
 
 EXEMPTIONS = (
-    Exemption(PER_TOKEN, 48, "head_dim above 128: up to twice the bytes, and time, a token-head; a tile of 64 would "
+    Exemption(PER_TOKEN, 50, "head_dim above 128: up to twice the bytes, and time, a token-head; a tile of 64 would "
               "leave room for fewer programs", lambda launch: launch.constants["D"] > 128),
     Exemption(PER_TOKEN, 34, "8-bit V passes through registers byte by byte: the product wants pairs of keys", _fp8),
-    Exemption(PER_TOKEN, 32, "a window's decode masks every tile, of a context no longer than the window: a loop of "
+    Exemption(PER_TOKEN, 38, "a window's decode masks every tile, of a context no longer than the window: a loop of "
               "whole tiles alone spills", lambda launch: launch.flag("WINDOW")),
+    Exemption(PER_TOKEN, 26, "ALiBi adds a distance to every score: just above the bound on triton 3.6 only",
+              lambda launch: launch.flag("ALIBI")),
     Exemption(PER_TOKEN, 26, "32 query heads on one KV head: twice the rows for the same bytes",
               lambda launch: launch.constants["GROUP"] > 16),
-    Exemption(ISSUE, 1.8, "softcap on heads below 128: the two reasons below at once; no model has it",
+    Exemption(ISSUE, 1.9, "softcap on heads below 128: the two reasons below at once; no model has it",
               lambda launch: launch.flag("SOFTCAP") and launch.constants["D"] < 128),
-    Exemption(ISSUE, 1.25, "softcap's tanh is two more exponential-unit operations a score",
+    Exemption(ISSUE, 1.35, "softcap's tanh is two more exponential-unit operations a score",
               lambda launch: launch.flag("SOFTCAP")),
-    Exemption(ISSUE, 1.25, "head_dim below 128: the softmax costs the same a score, the products half; at 64 the "
+    Exemption(ISSUE, 1.35, "head_dim below 128: the softmax costs the same a score, the products half; at 64 the "
               "exponentials alone take the MMA's time", lambda launch: launch.constants["D"] < 128),
     Exemption(ISSUE, 1.15, "64 rows at head_dim 128 with a window or ALiBi, 32 or 64 beyond: more of them spill",
               lambda launch: launch.arch == "sm_80"),
+    Exemption(ISSUE, 0.92, "ALiBi adds a distance to every score: just above the bound on triton 3.6 only",
+              lambda launch: launch.flag("ALIBI")),
     Exemption(ISSUE, 0.9, "Blackwell: this bound and those above count double; it takes warp specialisation to feed "
               "its tensor cores", lambda launch: launch.arch == "sm_100"),
     Exemption(WIDE_LOADS, 0.5, "8-bit K comes in 8-byte pieces, as the product's layout wants it", _fp8),

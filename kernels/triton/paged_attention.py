@@ -235,7 +235,8 @@ def paged_attention(
         blocks = num_tokens // (rows // group) + num_requests
         _extend_kernel[(blocks, key_cache.shape[2])](
             out, *inputs, num_requests, *scalars, *strides, **flags, ROWS=rows, TILE=config.extend_tile,
-            num_warps=config.extend_warps, num_stages=config.extend_stages, **pipeline,
+            num_warps=config.extend_warps, num_stages=config.extend_stages,
+            **configs.at_most(config.extend_registers), **pipeline,
         )  # fmt: skip
 
     rows = max(16, triton.next_power_of_2(group))
@@ -252,7 +253,8 @@ def paged_attention(
     _decode_kernel[(num_requests * row_blocks, key_cache.shape[2], num_splits)](
         out, *partials, *inputs, row_blocks, token_slots, *scalars, *strides, num_query_heads, **flags, ROWS=rows,
         TILE=config.decode_tile, **splits, DIRECT=num_splits == 1,
-        num_warps=config.decode_warps, num_stages=config.decode_stages, **pipeline,
+        num_warps=config.decode_warps, num_stages=config.decode_stages, **configs.at_most(config.decode_registers),
+        **pipeline,
     )  # fmt: skip
     if num_splits > 1:
         _reduce_splits[(num_requests * token_slots, num_query_heads)](

@@ -100,6 +100,7 @@ def varlen_attention(
         query.stride(0), query.stride(1), key.stride(0), key.stride(1), out.stride(0),
         CAUSAL=causal, WINDOW=window > 0, SOFTCAP=softcap > 0, SINKS=sinks is not None, GROUP=group, ROWS=rows,
         TILE=config.extend_tile, D=head_dim, D0=first, D1=rest, num_warps=config.extend_warps,
-        num_stages=config.extend_stages, enable_fp_fusion=True, **dict(config.backend),
+        num_stages=config.extend_stages, enable_fp_fusion=True, **configs.at_most(config.extend_registers),
+        **dict(config.backend),
     )  # fmt: skip
     return out

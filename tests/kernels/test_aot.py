@@ -194,13 +194,13 @@ def test_gates(of, changes, missed):
 def test_an_exemption_has_a_bound_of_its_own():
     softcap = launch(SOFTCAP=True)
     assert gates_missed(softcap, issue_over_mma=1.2) == []
-    assert gates_missed(softcap, issue_over_mma=1.3) == [gates.ISSUE]
+    assert gates_missed(softcap, issue_over_mma=1.4) == [gates.ISSUE]
     assert gates_missed(launch(), issue_over_mma=1.2) == [gates.ISSUE]
-    assert [e.bound for e in gates.exemptions_used(softcap, replace(GOOD, issue_over_mma=1.2))] == [1.25]
+    assert [e.bound for e in gates.exemptions_used(softcap, replace(GOOD, issue_over_mma=1.2))] == [1.35]
     assert gates.exemptions_used(softcap, replace(GOOD, issue_over_mma=0.8)) == []
     blackwell = launch(arch="sm_100", SOFTCAP=True)  # twice the bound
     assert gates_missed(blackwell, issue_over_mma=2.4, matrix={"UTCHMMA": 1}) == []
-    assert gates_missed(blackwell, issue_over_mma=2.6, matrix={"UTCHMMA": 1}) == [gates.ISSUE]
+    assert gates_missed(blackwell, issue_over_mma=2.8, matrix={"UTCHMMA": 1}) == [gates.ISSUE]
 
 
 def test_drift_is_growth_by_more_than_a_tenth():
