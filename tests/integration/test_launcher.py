@@ -39,12 +39,17 @@ def deployment(port: int, models: dict[str, Path], tmp_path: Path) -> Path:
 
 
 class RunningStream(threading.Thread):
-    """A long completion, read to its end; `started` once its first token has come."""
+    """Long completions in one stream, read to its end; `started` once the first token has come.
 
-    def __init__(self, server: Launched, max_tokens: int) -> None:
+    `n` choices, for one alone is over in a second on a quick machine.
+    """
+
+    def __init__(self, server: Launched, max_tokens: int, n: int) -> None:
         super().__init__()
         self.url = f"{server.url}/v1/completions"
-        self.body: dict[str, Any] = {"prompt": "x L", "max_tokens": max_tokens, "temperature": 0, "stream": True}
+        self.body: dict[str, Any] = {
+            "prompt": "x L", "max_tokens": max_tokens, "n": n, "temperature": 0, "stream": True
+        }  # fmt: skip
         self.payloads: list[str] = []
         self.started = threading.Event()
         self.start()
@@ -64,7 +69,7 @@ def test_sigterm_drains(deployment: Path, port: int, tmp_path: Path) -> None:
         curl = subprocess.run(server.curl_line(), shell=True, capture_output=True, text=True, timeout=30)
         assert curl.returncode == 0 and '"object":"chat.completion.chunk"' in curl.stdout, (curl, server.output())
         processes = server.processes()
-        stream = RunningStream(server, max_tokens=1500)
+        stream = RunningStream(server, max_tokens=1500, n=16)
         server.stop(signal.SIGTERM)
         while httpx.get(f"{server.url}/v1/models").status_code == 200:
             time.sleep(0.02)
@@ -88,7 +93,7 @@ def test_ctrl_c_ends_streams_with_an_error_within_ten_seconds(deployment: Path, 
         assert time.monotonic() - begun < 5
         assert httpx.get(f"{server.url}/health").status_code == 200
         processes = server.processes()
-        stream = RunningStream(server, max_tokens=1900)
+        stream = RunningStream(server, max_tokens=1900, n=64)
         server.stop(signal.SIGINT)
         assert server.process.wait(10) == 130
         stream.join()
