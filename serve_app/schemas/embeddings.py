@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from serve_app.limits import RequestLimits
 from serve_app.schemas.base import beyond
 from serve_app.schemas.encoding import EncodingFields
-from serve_app.schemas.prompts import Prompt, as_prompts
+from serve_app.schemas.prompts import OneOrMorePrompts, Prompt, as_prompts
 
 
 def _none_empty(prompts: list[Prompt]) -> list[Prompt]:
@@ -17,9 +17,11 @@ def _none_empty(prompts: list[Prompt]) -> list[Prompt]:
 
 
 class EmbeddingsRequest(EncodingFields):
-    input: Annotated[list[Prompt], BeforeValidator(as_prompts), AfterValidator(_none_empty)] = Field(
-        min_length=1, description="a text or several, as strings or as token ids"
-    )
+    input: Annotated[
+        list[Prompt],
+        BeforeValidator(as_prompts, json_schema_input_type=OneOrMorePrompts),
+        AfterValidator(_none_empty),
+    ] = Field(min_length=1, description="a text or several, as strings or as token ids")
     encoding_format: Literal["float", "base64"] = Field("float", description="base64: of float32, little-endian")
     dimensions: int | None = Field(
         None, ge=1, description="leading numbers of the vector; brought to length 1 again if the model's vectors are"

@@ -3,6 +3,7 @@
 from typing import Any
 
 Prompt = str | list[int]
+OneOrMorePrompts = str | list[str] | list[int] | list[list[int]]      # as they are sent
 
 
 def as_prompts(value: Any) -> list[Prompt]:

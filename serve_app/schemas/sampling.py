@@ -57,7 +57,7 @@ class SamplingFields(StructuredFields):
         None, ge=-(2**SEED_BITS), lt=2**SEED_BITS, description="the same answer for the same seed, whatever else runs"
     )
     min_tokens: int = Field(0, ge=0, description="no end before so many output tokens")
-    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(
+    stop: Annotated[list[StopString], BeforeValidator(_as_list, json_schema_input_type=str | list[StopString])] = Field(
         default_factory=list, description="a string or several; they may begin and end inside tokens"
     )
     stop_token_ids: list[TokenId] = Field(default_factory=list)

@@ -14,7 +14,7 @@ def _as_texts(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Texts = Annotated[list[str], BeforeValidator(_as_texts)]
+Texts = Annotated[list[str], BeforeValidator(_as_texts, json_schema_input_type=str | list[str])]
 
 
 class ScoreRequest(EncodingFields):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from engine.core import EngineCore
-from engine.errors import InvalidRequest
+from engine.errors import ContextTooLong, InvalidRequest
 from engine.outputs import RequestOutput
 from engine.request import FinishReason, GenerationRequest
 from engine.sampling.grammar.spec import GrammarSpec
@@ -329,6 +329,14 @@ def test_what_cannot_be_compiled_is_refused_and_leaves_nothing(engine, spec):
     assert not core.has_work
     core.check_integrity()
     assert one(core, asked("a", word("ab"))).text == "ab"
+
+
+def test_a_request_that_can_never_fit_leaves_no_grammar_behind(engine):
+    core = engine(ROOMY)
+    sampling = SamplingParams(max_tokens=1, grammar=word("a"))
+    with pytest.raises(ContextTooLong):
+        core.add_request(GenerationRequest("long", (0,) * 100_000, sampling))
+    assert not core._held
 
 
 def test_an_engine_without_grammars_says_so(model):

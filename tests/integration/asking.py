@@ -63,9 +63,14 @@ def is_idle(application: Application) -> bool:
 
 def settled(application: Application, counter: str, within_s: float = SETTLE_S) -> float:
     """A counter once the application has nothing to do and every ingress replica has heard of it."""
-    assert settles(lambda: is_idle(application), within_s)
-    time.sleep(POLL_S)
+    settle(application, within_s)
     return application.metric(counter)
+
+
+def settle(application: Application, within_s: float = SETTLE_S) -> None:
+    """Waits until the application has nothing to do, and every ingress replica has heard of it."""
+    assert settles(lambda: is_idle(application), within_s)
+    time.sleep(POLL_S)                                     # no client can ask what each ingress has heard last
 
 
 def strict_json(response: httpx.Response) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from tests.helpers_models import prompt, reference_tokens
-from tests.integration.asking import at_once, is_idle, left_open, settles, spelled, tokens_of
+from tests.integration.asking import at_once, is_idle, left_open, settle, settles, spelled, tokens_of
 from tests.integration.conftest import RAND_POOL_TOKENS, Application
 from tests.integration.sse import open_stream, stream
 
@@ -17,8 +17,7 @@ pytestmark = pytest.mark.integration
 
 def settled_ends(application: Application) -> dict[str, float]:
     """How many requests have ended, by reason, once every ingress replica has heard of the last one."""
-    assert settles(lambda: is_idle(application))
-    time.sleep(1)
+    settle(application)
     reasons = ("stop", "length", "abort", "error")
     return {reason: application.metric("conveyor_requests_finished_total", f'reason="{reason}"') for reason in reasons}
 

@@ -49,3 +49,15 @@ async def test_it_is_served_with_a_page_that_loads_nothing_from_elsewhere(tiny_m
     assert document["paths"]["/v1/completions"]["post"]["requestBody"]["required"] is True
     assert page.headers["content-type"].startswith("text/html")
     assert "http://" not in page.text and "https://" not in page.text
+
+
+def test_what_may_be_one_or_several_is_described_as_both():
+    schemas = describe(OPERATIONS, "1.2.3")["components"]["schemas"]
+
+    def kinds(body: str, field: str) -> list[str]:
+        return [part["type"] for part in schemas[body]["properties"][field]["anyOf"]]
+
+    assert kinds("CompletionRequest", "prompt") == ["string", "array", "array", "array"]
+    assert kinds("EmbeddingsRequest", "input") == ["string", "array", "array", "array"]
+    assert kinds("ChatRequest", "stop") == ["string", "array"]
+    assert kinds("ScoreRequest", "text_1") == kinds("ScoreRequest", "text_2") == ["string", "array"]

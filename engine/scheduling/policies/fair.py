@@ -22,7 +22,8 @@ from typing import Annotated
 from pydantic import Field
 
 from engine.request import Request, RequestStatus
-from engine.scheduling.policy import Limits, Policy, PolicyParameters
+from engine.scheduling.policies.chunked import Chunked
+from engine.scheduling.policy import Limits
 from engine.scheduling.step_builder import StepBuilder
 from engine.scheduling.virtual_time import VirtualTimes
 
@@ -30,21 +31,13 @@ Tenant = str | None
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Fair(Policy):
-    class Parameters(PolicyParameters):
+class Fair(Chunked):
+    class Parameters(Chunked.Parameters):
         weights: dict[str, Weight] = Field({}, description="tenant: its share as against others; default: 1 each")
-        max_num_batched_tokens: int | None = Field(None, gt=0, description="tokens in one step; default: the device's")
-        max_num_seqs: int | None = Field(None, gt=0, description="requests running at once; default: the device's")
-        long_prefill_token_threshold: int = Field(0, ge=0, description="most tokens of one request in a step; 0: off")
-        watermark: float = Field(0.01, ge=0, lt=1, description="of all blocks, left available by an admission")
 
     def __init__(self, parameters: Parameters, limits: Limits) -> None:
-        self.max_num_batched_tokens = parameters.max_num_batched_tokens or limits.max_num_batched_tokens
-        self.max_num_seqs = parameters.max_num_seqs or limits.max_num_seqs
-        self.max_chunk = parameters.long_prefill_token_threshold or self.max_num_batched_tokens
-        self.watermark = parameters.watermark
+        super().__init__(parameters, limits)
         self.times = VirtualTimes(parameters.weights)
-        super().__init__(parameters, Limits(self.max_num_batched_tokens, self.max_num_seqs))
 
     def plan(self, step: StepBuilder) -> None:
         queues: dict[Tenant, deque[Request]] = defaultdict(deque)    # each tenant's, by priority, the running first
