@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 
 from bench.metrics import Objective
-from bench.peers.packages import PeerFailed
 from bench.replay import RequestFailed
 from bench.report import RESULTS
 from bench.vocabulary import load_vocabulary
@@ -80,10 +79,10 @@ def objective(args: argparse.Namespace) -> Objective:
 
 
 def run_until_interrupted(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main`; Ctrl-C, a server that is not there and a peer that fails end it without a stack trace."""
+    """Run `main`; Ctrl-C and a server that is not there end it without a stack trace."""
     try:
         asyncio.run(main)
-    except (RequestFailed, PeerFailed, EngineError, aiohttp.ClientError) as error:
+    except (RequestFailed, EngineError, aiohttp.ClientError) as error:
         raise SystemExit(str(error)) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

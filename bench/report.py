@@ -1,8 +1,7 @@
-"""What a benchmark prints and saves: the ratio first, then the figures, and a JSON file that holds everything."""
+"""What a benchmark prints and saves: the figures of each run, and a JSON file that holds everything."""
 
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,59 +13,22 @@ from bench.systems import Measurement
 SCHEMA = "conveyor-bench/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Output tokens/s of one system over another's, repeat by repeat, from runs that took turns."""
-
-    workload: str
-    system: str
-    against: str
-    of_repeats: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.of_repeats)
-
-    def __str__(self) -> str:
-        repeats = ", ".join(f"{ratio:.2f}" for ratio in self.of_repeats)
-        of = f"{self.system} / {self.against}"
-        return f"{self.median:.2f}x  {of}, output tokens/s, {self.workload} (repeats: {repeats})"
-
-
-def ratios(measurements: Sequence[Measurement], *, against: str) -> list[Ratio]:
-    """Of every other system to `against`, for each workload. Pairs with a failed request give no ratio."""
-    paired: dict[tuple[str, str], list[float]] = {}
-    base = {
-        (m.workload.name, m.repeat): m.summary.output_tokens_per_s
-        for m in measurements
-        if m.system == against and not m.summary.num_failed
-    }
-    for measurement in measurements:
-        name = measurement.workload.name
-        reference = base.get((name, measurement.repeat))
-        if measurement.system != against and reference and not measurement.summary.num_failed:
-            ratio = measurement.summary.output_tokens_per_s / reference
-            paired.setdefault((name, measurement.system), []).append(ratio)
-    return [Ratio(name, system, against, tuple(of_repeats)) for (name, system), of_repeats in paired.items()]
-
-
 def result_document(
     measurements: Sequence[Measurement],
     descriptions: Mapping[str, Mapping[str, Any]],
     objective: Objective,
-    found: Sequence[Ratio] = (),
 ) -> dict[str, Any]:
     """Everything a figure needs to be published or checked, ready for JSON."""
     return {
         **stamped(SCHEMA),
         "objective": asdict(objective),
         "systems": {name: dict(description) for name, description in descriptions.items()},
-        "ratios": [asdict(ratio) | {"median": ratio.median} for ratio in found],
-        "measurements": [_measurement_json(measurement) for measurement in measurements],
+        "measurements": [measurement_json(measurement) for measurement in measurements],
     }
 
 
-def _measurement_json(measurement: Measurement) -> dict[str, Any]:
+def measurement_json(measurement: Measurement) -> dict[str, Any]:
+    """One run with every request's record, from which its figures can be computed again."""
     workload = measurement.workload
     return {
         "system": measurement.system,
@@ -90,21 +52,6 @@ def save(document: Mapping[str, Any], *, folder: Path = RESULTS) -> Path:
     workloads = "+".join(dict.fromkeys(m["workload"]["name"] for m in measurements))
     systems = "-vs-".join(dict.fromkeys(m["system"] for m in measurements))
     return write_result(document, f"{workloads}-{systems}", folder=folder)
-
-
-def comparison_text(measurements: Sequence[Measurement], found: Sequence[Ratio]) -> str:
-    """Ratios, then one line per run."""
-    lines = [str(ratio) for ratio in found]
-    lines += ["", f"{'workload':<12}{'system':<22}{'repeat':>6}{'out tok/s':>11}{'req/s':>8}{'TTFT p50':>10}"]
-    lines[-1] += f"{'TPOT p50':>10}{'E2EL p50':>10}{'failed':>8}{'peak PSS':>10}   (latencies in ms)"
-    for m in measurements:
-        s = m.summary
-        lines.append(
-            f"{m.workload.name:<12}{m.system:<22}{m.repeat:>6}{s.output_tokens_per_s:>11.1f}{s.requests_per_s:>8.2f}"
-            f"{_p50(s.ttft_ms):>10}{_p50(s.tpot_ms):>10}{_p50(s.e2el_ms):>10}{s.num_failed:>8}"
-            f"{_gib(m.peak_pss_bytes):>10}"
-        )
-    return "\n".join(lines)
 
 
 def run_text(measurement: Measurement) -> str:
@@ -147,10 +94,6 @@ def _latencies(latency: Distribution | None) -> str:
     if latency is None:
         return "n/a"
     return f"mean {latency.mean:.1f}, p50 {latency.p50:.1f}, p90 {latency.p90:.1f}, p99 {latency.p99:.1f}"
-
-
-def _p50(latency: Distribution | None) -> str:
-    return "n/a" if latency is None else f"{latency.p50:.0f}"
 
 
 def _number(value: float | None) -> str:

@@ -3,47 +3,81 @@
 import asyncio
 import contextlib
 import json
-import sys
+import os
+import subprocess
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.metrics import RequestRecord
-from bench.peers.packages import PeerFailed, packages_of
+from bench.peers.packages import Environment, PeerFailed, environment_of, last_error
 from bench.server_stats import ServerFigures
 from bench.systems import OnDone
 from bench.workloads import Workload
 
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE_BYTES = 2**28
+_LOG_TAIL_BYTES = 2**14
+_END_S = 5.0                              # for an idle peer to end by itself; then it is killed
 
-# Runs a module as `python -m` does, with one more folder of packages, which our own processes never see.
-_START = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+# Runs a module as `python -m` does, with more folders of packages after all others: our own processes never see a
+# peer's, and a peer with an environment of its own never sees our packages in place of its own.
+_START = (
+    "import os, runpy, sys; sys.path.extend(sys.argv.pop(1).split(os.pathsep)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+)
 
 
-def peer_command(name: str, arguments: Sequence[str]) -> list[str]:
-    """The command line of the peer's process; its packages are installed if they are not yet."""
-    return [sys.executable, "-c", _START, str(packages_of(name)), f"bench.peers.{name}", *arguments]
+def peer_command(peer: str, module: str, arguments: Sequence[str]) -> list[str]:
+    """The command line of `bench.peers.<module>` with the packages of `peer`, which are installed if they are not yet.
+
+    Raises PeerFailed.
+    """
+    return module_command(environment_of(peer), f"bench.peers.{module}", arguments)
+
+
+def module_command(environment: Environment, module: str, arguments: Sequence[str]) -> list[str]:
+    folders = [ROOT] if environment.folder is None else [ROOT, environment.folder]
+    paths = os.pathsep.join(map(str, folders))
+    return [str(environment.python), "-P", "-c", _START, paths, module, *arguments]
+
+
+def run_once(command: Sequence[str], log: Path) -> None:
+    """Run a peer's command that ends by itself. Raises PeerFailed with its last error."""
+    with log.open("wb") as output:
+        status = subprocess.run(command, stdout=output, stderr=output, cwd=ROOT).returncode
+    if status:
+        raise PeerFailed(log_error(log))
 
 
 class PeerSystem:
     """A running peer."""
 
-    def __init__(self, name: str, process: Process, description: dict[str, Any]) -> None:
+    def __init__(self, name: str, process: Process, log: Path) -> None:
         self.name = name
-        self.description = description
+        self.description: dict[str, Any] = {}
+        self.startup_s = 0.0
         self._process = process
+        self._log = log
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, name: str, command: Sequence[str]) -> "AsyncIterator[PeerSystem]":
-        """Start the peer's process and wait until it is ready."""
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, cwd=_ROOT, limit=_LONGEST_LINE_BYTES
-        )
+    async def start(cls, name: str, command: Sequence[str], log: Path) -> "AsyncIterator[PeerSystem]":
+        """Start the peer's process and wait until it is ready. What it prints goes to `log`. Raises PeerFailed."""
+        begun_s = time.perf_counter()
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=output, cwd=ROOT, limit=_LONGEST_LINE_BYTES
+            )
         try:
-            yield cls(name, process, (await _receive(name, process))["ready"])
+            system = cls(name, process, log)
+            system.description = (await system._receive())["ready"]
+            system.startup_s = time.perf_counter() - begun_s
+            yield system
         finally:
             await _end(process)
 
@@ -52,31 +86,47 @@ class PeerSystem:
         return self._process.pid
 
     async def run(self, workload: Workload, on_done: OnDone) -> tuple[list[RequestRecord], ServerFigures]:
+        """Raises PeerFailed if the process ends before the workload does."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(workload.to_json()).encode() + b"\n")
-        await self._process.stdin.drain()
+        with contextlib.suppress(ConnectionError):         # its end of output tells why
+            self._process.stdin.write(json.dumps(workload.to_json()).encode() + b"\n")
+            await self._process.stdin.drain()
         records = []
-        while "record" in (message := await _receive(self.name, self._process)):
+        while "record" in (message := await self._receive()):
             records.append(RequestRecord.from_json(message["record"]))
             on_done(records[-1])
-        return sorted(records, key=lambda record: record.index), ServerFigures()
+        return sorted(records, key=lambda record: record.index), ServerFigures(**message["done"])
+
+    async def _receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            status = await self._process.wait()
+            raise PeerFailed(f"{self.name} ended with status {status}: {log_error(self._log)}")
+        message: dict[str, Any] = json.loads(line)
+        return message
 
 
-async def _receive(name: str, process: Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        raise PeerFailed(f"peer {name} ended with status {await process.wait()}; its standard error says why")
-    message: dict[str, Any] = json.loads(line)
-    return message
+def log_error(log: Path) -> str:
+    """The line of a log that most likely says why its process ended."""
+    return last_error(log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace"))
 
 
 async def _end(process: Process) -> None:
-    """Close the peer's input, which ends it when idle; kill it if it is not."""
+    """Close the peer's input, which ends it when idle; kill it and its children if it is not."""
     assert process.stdin is not None
     process.stdin.close()
     try:
-        await asyncio.wait_for(process.wait(), timeout=5)
+        await asyncio.wait_for(process.wait(), timeout=_END_S)
     except TimeoutError:
-        process.kill()
+        kill_tree(process.pid)
         await process.wait()
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for one in [*parent.children(recursive=True), parent]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()

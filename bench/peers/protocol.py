@@ -1,6 +1,6 @@
 """How a peer's process talks to the benchmark: one JSON object a line, workloads in on stdin, records out on stdout.
 
-peer → bench    {"ready": {…description…}}   {"record": {…}} after each request   {"done": true} after each run
+peer → bench    {"ready": {…description…}}   {"record": {…}} after a request   {"done": {…figures…}} after a run
 bench → peer    a workload, as `Workload.to_json` gives it; end of input ends the peer
 
 This module and what it imports run in the peer's own environment: the standard library and NumPy only.
@@ -15,7 +15,8 @@ from typing import Any, TextIO
 from bench.metrics import RequestRecord
 from bench.workloads import Workload
 
-RunWorkload = Callable[[Workload, Callable[[RequestRecord], None]], None]
+# Runs the workload, hands each record on, and returns what it has to say of itself: fields of `ServerFigures`, or None.
+RunWorkload = Callable[[Workload, Callable[[RequestRecord], None]], Mapping[str, Any] | None]
 
 
 def take_stdout() -> TextIO:
@@ -33,5 +34,5 @@ def serve_workloads(out: TextIO, description: Mapping[str, Any], run: RunWorkloa
 
     send({"ready": dict(description)})
     for line in sys.stdin:
-        run(Workload.from_json(json.loads(line)), lambda record: send({"record": record.to_json()}))
-        send({"done": True})
+        figures = run(Workload.from_json(json.loads(line)), lambda record: send({"record": record.to_json()}))
+        send({"done": dict(figures or {})})

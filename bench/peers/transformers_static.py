@@ -1,10 +1,9 @@
 """The peer everybody has: transformers `generate` in padded static batches, float32 by default.
 
-Run by `python -m bench.peers transformers_static`, in a process of its own.
+Run by `python -m bench.peers`, in a process of its own.
 """
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,11 +65,11 @@ def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.T
     return input_ids, attention_mask
 
 
-def load_model(path: Path, dtype: torch.dtype) -> Any:
+def load_model(path: Path, dtype: torch.dtype, *, attention: str = "sdpa") -> Any:
     """The model in a folder or a .gguf file, on the GPU if there is one."""
     source = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
     folder = path.parent if source else path
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **source)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention, **source)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -84,13 +83,11 @@ def main() -> None:
 
     out = take_stdout()
     torch.set_num_threads(args.num_threads)
-    start_s = time.perf_counter()
     generate = StaticGenerator(load_model(args.model, getattr(torch, args.dtype)))
     description = {
         "batch_size": args.batch_size,
         "dtype": args.dtype,
         "num_threads": args.num_threads,
-        "load_s": round(time.perf_counter() - start_s, 1),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
     serve_workloads(

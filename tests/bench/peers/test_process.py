@@ -1,40 +1,68 @@
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
-from bench.peers.packages import PeerFailed
-from bench.peers.process import PeerSystem
-from bench.workloads import Single, build_workload
-
-WORKLOAD = build_workload(Single(3, 4, 2), range(10), seed=0)
-
-PEER = """
-from bench.metrics import RequestRecord
-from bench.peers.protocol import serve_workloads, take_stdout
-
-out = take_stdout()
-print("a library that chatters")
-
-def run(workload, on_record):
-    for request in reversed(workload.requests):
-        on_record(RequestRecord(request.index, 4, request.output_len, 0.0, (1.0, 2.0), sum(request.prompt_token_ids)))
-
-serve_workloads(out, {"threads": 2}, run)
-"""
+from bench.peers.packages import Environment, PeerFailed
+from bench.peers.process import PeerSystem, kill_tree, module_command, run_once
+from tests.bench.peers.fakes import CRASHES, burst, peer_process
 
 
-async def test_a_peer_runs_workload_after_workload_whatever_its_libraries_print():
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "peer.log"
+
+
+async def test_a_peer_runs_workload_after_workload_whatever_its_libraries_print(log):
     seen = []
-    async with PeerSystem.start("fake", [sys.executable, "-c", PEER]) as peer:
-        assert peer.description == {"threads": 2}
-        for _ in range(2):
-            records, _ = await peer.run(WORKLOAD, seen.append)
+    async with PeerSystem.start("fake", peer_process(), log) as peer:
+        assert peer.description["dtype"] == "float32"
+        assert peer.startup_s > 0
+        for seed in range(2):
+            workload = burst(8, seed)
+            records, figures = await peer.run(workload, seen.append)
             assert [record.index for record in records] == [0, 1, 2]
-            assert [record.end_s for record in records] == [sum(r.prompt_token_ids) for r in WORKLOAD.requests]
+            assert [record.end_s for record in records] == [request.output_len for request in workload.requests]
+            assert figures.num_preemptions == 2
     assert len(seen) == 6
+    assert log.read_text() == "a library that chatters\n"
 
 
-async def test_a_peer_that_cannot_start_is_an_error():
-    with pytest.raises(PeerFailed, match="peer fake ended with status 3"):
-        async with PeerSystem.start("fake", [sys.executable, "-c", "raise SystemExit(3)"]):
+@pytest.mark.parametrize("status", [0, 3])
+async def test_a_peer_that_cannot_start_is_an_error(log, status):
+    with pytest.raises(PeerFailed, match=f"fake ended with status {status}: no output"):
+        async with PeerSystem.start("fake", [sys.executable, "-c", f"raise SystemExit({status})"], log):
             pass
+
+
+async def test_a_peer_that_ends_in_a_run_is_an_error_with_its_last_word(log):
+    async with PeerSystem.start("fake", CRASHES, log) as peer:
+        with pytest.raises(PeerFailed, match="status 3: ValueError: a weight is missing"):
+            await peer.run(burst(8), lambda record: None)
+
+
+def test_a_command_that_ends_by_itself_has_to_succeed(log):
+    run_once([sys.executable, "-c", "print('fine')"], log)
+    assert log.read_text() == "fine\n"
+    with pytest.raises(PeerFailed, match="RuntimeError: no"):
+        run_once([sys.executable, "-c", "raise RuntimeError('no')"], log)
+
+
+def test_a_peers_packages_come_after_all_others(tmp_path):
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "json.py").write_text("raise AssertionError('it shadows the library')")
+    (folder / "only_there.py").write_text("import json, sys, bench.workloads\nprint(json.dumps(sys.argv[1:]))")
+    run_once(module_command(Environment(Path(sys.executable), folder), "only_there", ["--a", "b"]), tmp_path / "log")
+    assert (tmp_path / "log").read_text() == '["--a", "b"]\n'
+
+
+async def test_a_process_is_killed_with_its_children(log):
+    source = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    process = psutil.Popen([sys.executable, "-c", source], stdin=-1)
+    while not (children := process.children(recursive=True)):
+        assert process.poll() is None
+    kill_tree(process.pid)
+    assert process.wait(10) != 0
+    assert psutil.wait_procs(children, timeout=10)[1] == []
