@@ -52,16 +52,16 @@ def build_null_core(
     max_model_len: int = 1024,
     max_num_waiting: int = 2048,
 ) -> EngineCore:
-    """An engine with `num_seqs` seats and blocks for all of them; sampling is greedy, or its kernel is timed too."""
+    """An engine with `num_seqs` seats, or the policy's own number of them, and blocks for all who have one."""
     defaults = DeviceDefaults(Limits(STEP_TOKENS, num_seqs), block_size=BLOCK_SIZE, max_kv_bytes=None)
     policy, limits = build_policy(SchedulerConfig.model_validate(dict(scheduler)), defaults)
     block_size = policy.default_block_size or BLOCK_SIZE
-    num_blocks = (num_seqs + 1) * -(-max_model_len // block_size)
+    num_blocks = (limits.max_num_seqs + 1) * -(-max_model_len // block_size)
     tokenizer = load_tokenizer(_TOKENIZER)
     clock = time.perf_counter
     nothing = (torch.empty(0, block_size, 1, 1),)
     runner = ModelRunner(
-        NullDecoder(num_seqs, tokenizer.vocab_size),  # type: ignore[arg-type]
+        NullDecoder(limits.max_num_seqs, tokenizer.vocab_size),  # type: ignore[arg-type]
         KVCacheTensors(nothing, nothing),
         max_num_seqs=limits.max_num_seqs,
         max_model_len=max_model_len,

@@ -11,9 +11,11 @@ every step and makes room for the next, before ever longer queues: bytes a queue
 import argparse
 import gc
 import itertools
+import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,12 @@ def time_queue(policy: str, args: argparse.Namespace) -> list[QueueRow]:
     return rows
 
 
+def in_a_process_of_its_own(call: Callable[..., list[QueueRow]], *arguments: Any) -> list[QueueRow]:
+    """A queue would find the memory of the one before, and take none."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(call, *arguments).result()
+
+
 def _memory_bytes() -> int:
     gc.collect()
     size: int = psutil.Process().memory_info().rss
@@ -224,7 +232,7 @@ def run(args: argparse.Namespace) -> None:
     queues = []
     print(f"{'policy':<24}{'queued':>9}{'bytes each':>12}{'add us':>9}{'step ms':>10}{'p99':>10}{'max':>10}")
     for policy in policy_names() if args.policies == ["all"] else args.policies:
-        queues += time_queue(policy, args)
+        queues += in_a_process_of_its_own(time_queue, policy, args)
         print(*queues[-1 - len(args.queued):], sep="\n", flush=True)
     found = goals(batches, queues)
     print(goal_table(found), end="\n\n")

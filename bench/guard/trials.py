@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from bench import kernel_inputs
 from bench.engine import step_bytes
-from bench.guard.yardsticks import Memory, Products, median_s, python_s
+from bench.guard.yardsticks import Memory, Products, least_s, python_work
 from bench.null_engine import build_null_core
 from bench.step_loop import timed_steps
 from engine.build import build_core, describe_configured
@@ -44,7 +44,7 @@ class Size:
     context: int = 512
     vocab_size: int = 151_936
     null_steps: int = 50
-    arrivals: int = 1000
+    arrivals: int = 300
     read_bytes: int = 2**29
 
 
@@ -131,26 +131,28 @@ class Trials:
             query = torch.randn(num_requests, heads, query_len, head_dim)
             key, value = (torch.randn(num_requests, kv_heads, context, head_dim) for _ in range(2))
             sdpa = partial(F.scaled_dot_product_attention, query, key, value, is_causal=query_len > 1, enable_gqa=True)
-            yield f"attention of {name} / torch SDPA", median_s(ours, 10) / median_s(sdpa, 10)
+            ours_s, sdpa_s = least_s(ours, sdpa)
+            yield f"attention of {name} / torch SDPA", ours_s / sdpa_s
 
     def _sampling(self) -> Iterator[tuple[str, float]]:
         shape = (self._size.batch, self._size.vocab_size)
         for name, options in (("greedy", {"temperature": 0.0}), ("top-k, top-p", {"top_k": 50, "top_p": 0.9})):
             ours = kernel_inputs.sampling(*shape, device=_CPU, **options)
             argmax = partial(torch.argmax, ours.arguments["logits"], dim=1)
-            yield f"sampling {name} / torch.argmax", median_s(ours, 10) / median_s(argmax, 10)
+            ours_s, argmax_s = least_s(ours, argmax)
+            yield f"sampling {name} / torch.argmax", ours_s / argmax_s
 
     def _python(self) -> Iterator[tuple[str, float]]:
         for request in self._requests(32, 32, 900, vocab_size=512):
             self._null.add_request(request)
         timed_steps(self._null, 3)
-        step_s = statistics.median(step.total_s for step in timed_steps(self._null, self._size.null_steps))
+        step_s, work_s = least_s(self._null.step, python_work, rounds=self._size.null_steps)
         self._null.abort_all()
-        yield "step loop, 32 sequences / Python", step_s / python_s()
-        engine = plan_simulation({"policy": "chunked"}, **_SIMULATED).build()
-        begun_s = time.perf_counter()
-        replay(engine, (Arrival(200, 50) for _ in range(self._size.arrivals)))
-        yield "simulator / Python", (time.perf_counter() - begun_s) / python_s()
+        yield "step loop, 32 sequences / Python", step_s / work_s
+        plan = plan_simulation({"policy": "chunked"}, **_SIMULATED)
+        arrivals = [Arrival(200, 50)] * self._size.arrivals
+        replay_s, work_s = least_s(lambda: replay(plan.build(), arrivals), python_work, rounds=3)
+        yield "simulator / Python", replay_s / work_s
 
     def _requests(
         self, count: int, prompt_len: int, output_len: int, *, vocab_size: int | None = None
