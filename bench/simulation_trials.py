@@ -76,9 +76,7 @@ def calibrate(engine: TimedEngine, seed: int) -> MeasuredDevice:
     run = engine.run(CALIBRATION.scheduler, workload)
     spec = engine.description.spec
     head_weights = spec.vocab_size * spec.embedding_width
-    products = with_best_floor(
-        run.steps, Products(num_dense_weights(spec), head_weights, RowCount(row_multiple(engine)))
-    )
+    products = with_best_floor(run.steps, Products(num_dense_weights(spec), head_weights, RowCount()))
     device = MeasuredDevice(
         name=f"measured {engine.device.type}",
         model=engine.description.resolved.name,
@@ -103,15 +101,6 @@ def calibrate(engine: TimedEngine, seed: int) -> MeasuredDevice:
         "relative_error_of_step_times": {"median": float(np.median(errors)), "p90": float(np.percentile(errors, 90))},
     }
     return replace(device, source=source)
-
-
-def row_multiple(engine: TimedEngine) -> int:
-    """What the products of this engine pad their rows to."""
-    if engine.device.type != "cpu" or engine.description.dtypes.weights != "float16":
-        return 1
-    from kernels.cpu.linear import float16_row_multiple
-
-    return float16_row_multiple()
 
 
 @dataclass(frozen=True, slots=True)

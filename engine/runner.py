@@ -164,11 +164,17 @@ class ModelRunner:
 
     def _forward(self, inputs: StepInputs) -> Tensor:
         """Hidden states [num_tokens, hidden_size]."""
-        pending = inputs.source >= 0
-        known = inputs.batch.input_ids
-        input_ids = torch.where(pending, self._sampled.index_select(0, inputs.source.clamp(min=0)), known)
-        batch: BatchInputs = replace(inputs.batch, input_ids=input_ids)
+        batch: BatchInputs = replace(inputs.batch, input_ids=self._input_ids(inputs))
         return self._decoder.forward(batch, self._kv)
+
+    def _input_ids(self, inputs: StepInputs) -> Tensor:
+        """[num_tokens]: those the host knows, and those the last step has left on the device."""
+        known, source = inputs.batch.input_ids, inputs.source
+        if self._device.type == "cpu":
+            from kernels.cpu.embedding import pick_ids
+
+            return pick_ids(known, source, self._sampled)
+        return torch.where(source >= 0, self._sampled.index_select(0, source.clamp(min=0)), known)
 
     def _take_in(self, plan: StepPlan) -> None:
         for request_id in plan.finished:

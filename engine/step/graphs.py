@@ -1,8 +1,9 @@
-"""Decode graphs: a decode step is recorded once for each padded batch size, and replayed from then on.
+"""Decode graphs: a decode step is recorded once for each batch size, and replayed from then on.
 
-A decode step launches hundreds of small kernels, which takes the host longer than the device computes. A CUDA graph
-launches them all at once. It fixes addresses, grids and compiled kernels: inputs stand at fixed places (InputBuffers),
-the batch is padded to a size that was recorded, and every kernel is compiled before.
+A decode step launches hundreds of small kernels, which takes the host longer than the device computes. A recording
+launches them at once. It fixes addresses, grids and compiled kernels: inputs stand at fixed places (InputBuffers),
+and every kernel is compiled before. On a GPU it is a CUDA graph, all are made at the start, and batches are padded to a
+size that has one; on a CPU it is a tape of kernel calls (`kernels.cpu.recording`), made when a size first occurs.
 """
 
 from bisect import bisect_left
@@ -21,20 +22,15 @@ def decode_batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
     return (*(size for size in sizes if size < max_num_seqs), max_num_seqs)
 
 
-class Recorded:
-    """A computation on tensors at fixed addresses. On a CPU it is the function itself, called each time."""
+def cpu_batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """All sizes at which the interpreter's share of a step can be seen: no row is computed for nothing."""
+    return tuple(range(1, min(max_num_seqs, 64) + 1))
 
-    def __init__(self, compute: Callable[[], Tensor], device: torch.device, pool: Any) -> None:
-        self._compute = compute
-        if device.type == "cuda":
-            self._record(pool)
 
-    def __call__(self) -> Tensor:
-        """The result; on a GPU always the same tensor, which the next call of any recording may overwrite."""
-        return self._compute()
+class _CudaGraph:
+    """The result is always the same tensor, which the next call of any graph of the pool may overwrite."""
 
-    def _record(self, pool: Any) -> None:
-        compute = self._compute
+    def __init__(self, compute: Callable[[], Tensor], pool: Any) -> None:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -42,15 +38,37 @@ class Recorded:
                 compute()
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            result = compute()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self._result = compute()
 
-        def replay() -> Tensor:
-            graph.replay()
-            return result
+    def __call__(self) -> Tensor:
+        self._graph.replay()
+        return self._result
 
-        self._compute = replay
+
+class _CpuTape:
+    """Made at the first call. A computation that cannot be recorded is done anew each time."""
+
+    def __init__(self, compute: Callable[[], Tensor], workspace: Any) -> None:
+        self._compute, self._workspace = compute, workspace
+        self._result: Tensor | None = None
+        self._recording: Any = None
+
+    def __call__(self) -> Tensor:
+        from kernels.cpu.recording import record
+        from kernels.cpu.threads import replay
+
+        if self._recording is not None:
+            replay(self._recording)
+            assert self._result is not None
+            return self._result
+        if self._workspace is None:
+            return self._compute()
+        self._result, self._recording = record(self._compute, self._workspace)
+        if self._recording is None:
+            self._workspace = None
+        return self._result
 
 
 class DecodeGraphs:
@@ -59,8 +77,14 @@ class DecodeGraphs:
     def __init__(self, batch_sizes: Sequence[int], device: torch.device) -> None:
         self.batch_sizes = tuple(sorted(batch_sizes))
         self._device = device
-        self._recorded: dict[int, Recorded] = {}
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._recorded: dict[int, Callable[[], Tensor]] = {}
+        self._pool: Any = None                     # the memory that the recordings share
+        if device.type == "cuda":
+            self._pool = torch.cuda.graph_pool_handle()
+        elif batch_sizes:
+            from kernels.cpu.recording import Workspace
+
+            self._pool = Workspace(max(batch_sizes))
 
     def batch_size_for(self, num_requests: int) -> int | None:
         """The smallest recorded batch that holds `num_requests`; None if none does."""
@@ -69,7 +93,8 @@ class DecodeGraphs:
 
     def record(self, batch_size: int, compute: Callable[[], Tensor]) -> None:
         """Larger batches first: smaller ones then find room in the same pool."""
-        self._recorded[batch_size] = Recorded(compute, self._device, self._pool)
+        form = _CudaGraph if self._device.type == "cuda" else _CpuTape
+        self._recorded[batch_size] = form(compute, self._pool)
 
     def replay(self, batch_size: int) -> Tensor:
         return self._recorded[batch_size]()

@@ -1,12 +1,13 @@
 """Gated MLP activations on a CPU: act(gate) · up, with gate and up side by side in one row."""
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat
 from kernels.cpu.jit import kernel
+from kernels.cpu.parallel import job, run_job
+from kernels.cpu.recording import empty_tensor
 from kernels.cpu.simd import LANES, add, load, mul, store
 from kernels.cpu.vector_math import erf, number, sigmoid
 
@@ -40,11 +41,16 @@ def _activate_rows(gate_up, width, kind, out, start, stop):
             out[target + whole : target + width] = tail[:rest]
 
 
+@kernel
+def _launch_activate_rows(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_activate_rows, arguments), num_items, num_chunks)
+
+
 def _run(gate_up: Tensor, kind: int) -> Tensor:
     num_tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty((num_tokens, width), dtype=torch.float32)
+    out = empty_tensor((num_tokens, width))
     arguments = (flat(gate_up), width, kind, flat(out))
-    threads.run(_activate_rows, arguments, num_tokens, min_items=_CHUNK_ELEMENTS // max(width, 1))
+    threads.run(_launch_activate_rows, arguments, num_tokens, min_items=_CHUNK_ELEMENTS // max(width, 1))
     return out
 
 

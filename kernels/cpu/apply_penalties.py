@@ -9,6 +9,7 @@ from torch import Tensor
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat
 from kernels.cpu.jit import kernel
+from kernels.cpu.parallel import job, run_job
 
 _FORBIDDEN = np.float32(-np.inf)
 _CHUNK_IDS = 1 << 14  # about 20 µs of work: below that, waking a thread costs more than it saves
@@ -55,6 +56,11 @@ def _change_rows(logits, vocab, tokens, penalties, biased, ending, bitmask, star
             _mask(row, bitmask[r * num_words : (r + 1) * num_words])
 
 
+@kernel
+def _launch_change_rows(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_change_rows, arguments), num_items, num_chunks)
+
+
 def apply_penalties(
     logits: Tensor,  # float32 [num_rows, vocab], changed in place
     row_start_loc: Tensor,  # int32 [num_rows + 1]
@@ -81,4 +87,4 @@ def apply_penalties(
     words = np.empty(0, np.int32) if bitmask is None else flat(bitmask)
     per_row = (token_ids.numel() + (0 if bitmask is None else vocab)) // max(num_rows, 1)
     min_items = _CHUNK_IDS // max(per_row, 1)
-    threads.run(_change_rows, (flat(logits), vocab, *lists, words), num_rows, min_items=min_items)
+    threads.run(_launch_change_rows, (flat(logits), vocab, *lists, words), num_rows, min_items=min_items)

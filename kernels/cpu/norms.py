@@ -4,12 +4,13 @@ Sums run in 16 float32 lanes joined in one fixed order, so a row's bits depend o
 """
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
+from kernels.cpu.parallel import job, run_job
+from kernels.cpu.recording import empty_tensor
 from kernels.cpu.simd import LANES, fma, load, splat, sub, total
 
 _CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread costs more than it saves
@@ -64,6 +65,11 @@ def _rms_rows(x, residual, weight, plus, eps, out, start, stop):
 
 
 @kernel
+def _launch_rms_rows(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_rms_rows, arguments), num_items, num_chunks)
+
+
+@kernel
 def _layer_norm_rows(x, weight, bias, eps, out, start, stop):
     width = weight.size
     for row in range(start, stop):
@@ -77,11 +83,16 @@ def _layer_norm_rows(x, weight, bias, eps, out, start, stop):
                 target[i] += bias[i]
 
 
+@kernel
+def _launch_layer_norm_rows(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_layer_norm_rows, arguments), num_items, num_chunks)
+
+
 def _rms(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, one_plus: bool) -> Tensor:
-    out = torch.empty(x.shape, dtype=torch.float32)
+    out = empty_tensor(x.shape)
     summed = np.empty(0, np.float32) if residual is None else flat(residual)  # written to, so never a copy
     arguments = (flat(x), summed, optional(weight), np.float32(one_plus), np.float32(eps), flat(out))
-    threads.run(_rms_rows, arguments, x.shape[0], min_items=_CHUNK_ELEMENTS // weight.shape[0])
+    threads.run(_launch_rms_rows, arguments, x.shape[0], min_items=_CHUNK_ELEMENTS // weight.shape[0])
     return out
 
 
@@ -97,7 +108,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float, one_pl
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
     """(x - mean) / sqrt(variance + eps) · weight + bias for x [num_tokens, hidden]."""
-    out = torch.empty(x.shape, dtype=torch.float32)
+    out = empty_tensor(x.shape)
     arguments = (flat(x), optional(weight), optional(bias), np.float32(eps), flat(out))
-    threads.run(_layer_norm_rows, arguments, x.shape[0], min_items=_CHUNK_ELEMENTS // weight.shape[0])
+    threads.run(_launch_layer_norm_rows, arguments, x.shape[0], min_items=_CHUNK_ELEMENTS // weight.shape[0])
     return out

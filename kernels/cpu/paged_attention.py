@@ -15,13 +15,14 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.attention_tile import LOWEST, ROWS, TILE, ZERO, gather_tile, multiply, softmax_tile, whole_vectors
 from kernels.cpu.jit import kernel
+from kernels.cpu.parallel import job, run_job
+from kernels.cpu.recording import empty_tensor
 from kernels.cpu.simd import LANES, load, mul, splat, store
 
 _ITEM_ROWS = 64  # rows an item aims at: enough to pay for gathering a tile, few enough to stay in cache
@@ -110,6 +111,11 @@ def _attend(
 
 
 @kernel
+def _launch_attend(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_attend, arguments), num_items, num_chunks)
+
+
+@kernel
 def _work_items(query_start_loc, queries_per_item):
     """(request, first query) of every block of at most `queries_per_item` queries, flattened."""
     num_requests = query_start_loc.size - 1
@@ -143,7 +149,7 @@ def paged_attention(
     """Attention of each request's new tokens over its paged context; see `kernels.reference.paged_attention`."""
     num_tokens, num_heads, head_dim = query.shape
     num_kv_heads = key_cache.shape[2]
-    out = torch.empty(query.shape, dtype=torch.float32)
+    out = empty_tensor(query.shape)
     starts, lengths = query_start_loc.numpy(), seq_lens.numpy()
     if starts[-1] < num_tokens:
         out[int(starts[-1]) :] = 0  # rows of no request
@@ -157,5 +163,5 @@ def paged_attention(
         np.float32(v_scale),
     )  # fmt: skip
     item_work = queries_per_item * (num_heads // num_kv_heads) * int(lengths.max(initial=1))
-    threads.run(_attend, arguments, items.size // 2 * num_kv_heads, min_items=_CHUNK_WORK // item_work)
+    threads.run(_launch_attend, arguments, items.size // 2 * num_kv_heads, min_items=_CHUNK_WORK // item_work)
     return out

@@ -7,6 +7,7 @@ from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
 from kernels.cpu.norms import scale_to_unit_rms
+from kernels.cpu.parallel import job, run_job
 
 _CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread costs more than it saves
 
@@ -61,6 +62,11 @@ def _turn_and_write(
                 value_slot[d] = value[v + d] / v_scale
 
 
+@kernel
+def _launch_turn_and_write(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_turn_and_write, arguments), num_items, num_chunks)
+
+
 def rope_and_cache_write(
     query: Tensor,  # [num_tokens, num_query_heads, head_dim]
     key: Tensor,  # [num_tokens, num_kv_heads, head_dim]
@@ -90,4 +96,4 @@ def rope_and_cache_write(
         np.float32(v_scale),
     )  # fmt: skip
     min_items = _CHUNK_ELEMENTS // ((num_query_heads + 2 * num_kv_heads) * head_dim)
-    threads.run(_turn_and_write, arguments, num_tokens, min_items=min_items)
+    threads.run(_launch_turn_and_write, arguments, num_tokens, min_items=min_items)

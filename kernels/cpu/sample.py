@@ -15,6 +15,7 @@ from torch import Tensor
 from kernels.cpu import gumbel, threads
 from kernels.cpu.arrays import flat
 from kernels.cpu.jit import kernel
+from kernels.cpu.parallel import job, run_job
 from kernels.cpu.simd import LANES, add, largest, load, maximum, splat, store, sub, total
 from kernels.cpu.vector_math import exp
 
@@ -205,6 +206,11 @@ def _sample_rows(logits, vocab, temperature, filters, counters, out, start, stop
         out[row] = _draw(scaled, keys[:size], first, bound, key0, key1, least_bits)
 
 
+@kernel
+def _launch_sample_rows(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_sample_rows, arguments), num_items, num_chunks)
+
+
 def sample(
     logits: Tensor,  # float32 [num_rows, vocab]
     temperature: Tensor,  # float32 [num_rows]; below 1e-5: greedy
@@ -220,5 +226,6 @@ def sample(
     out = torch.empty(num_rows, dtype=torch.int64)
     filters = (top_k.numpy(), top_p.numpy(), torch.log(min_p).numpy())
     counters = (seeds.numpy(), choices.long().numpy(), positions.long().numpy())
-    threads.run(_sample_rows, (flat(logits), vocab, temperature.numpy(), filters, counters, out.numpy()), num_rows)
+    arguments = (flat(logits), vocab, temperature.numpy(), filters, counters, out.numpy())
+    threads.run(_launch_sample_rows, arguments, num_rows)
     return out

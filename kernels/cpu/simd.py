@@ -16,6 +16,7 @@ from numba.extending import intrinsic, models, register_model
 LANES = 16
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTS = ir.VectorType(ir.IntType(32), LANES)
+_BYTES = ir.VectorType(ir.IntType(8), LANES)
 
 
 class Float32x16(types.Type):
@@ -34,12 +35,16 @@ class _Float32x16Model(models.PrimitiveModel):
         super().__init__(data_model_manager, frontend_type, _FLOATS)
 
 
-def _element_pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def element_pointer(
+    context: Any, builder: Any, array_type: Any, array: Any, index: Any, element: Any = _FLOATS
+) -> Any:
+    """The address of array[index] as that of an `element`."""
     data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), _FLOATS.as_pointer())
+    return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
 
 
-def _spread(builder: Any, scalar: Any, vector_type: Any) -> Any:
+def spread(builder: Any, scalar: Any, vector_type: Any) -> Any:
+    """`scalar` in every lane."""
     first = builder.insert_element(ir.Constant(vector_type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, first, ir.Constant(_INTS, [0] * LANES))
 
@@ -49,8 +54,20 @@ def load(typing_context, array, index):
     """array[index : index + 16]"""
 
     def codegen(context, builder, signature, args):
-        pointer = _element_pointer(context, builder, signature.args[0], *args)
+        pointer = element_pointer(context, builder, signature.args[0], *args)
         return builder.load(pointer, align=4)
+
+    return vector(array, types.intp), codegen
+
+
+@intrinsic
+def load_half(typing_context, array, index):
+    """array[index : index + 16] as float32, for a uint16 array that holds the bits of float16."""
+
+    def codegen(context, builder, signature, args):
+        halfs = ir.VectorType(ir.HalfType(), LANES)
+        pointer = element_pointer(context, builder, signature.args[0], *args, halfs)
+        return builder.fpext(builder.load(pointer, align=2), _FLOATS)
 
     return vector(array, types.intp), codegen
 
@@ -60,7 +77,7 @@ def store(typing_context, array, index, value):
     """array[index : index + 16] = value"""
 
     def codegen(context, builder, signature, args):
-        pointer = _element_pointer(context, builder, signature.args[0], *args[:2])
+        pointer = element_pointer(context, builder, signature.args[0], *args[:2])
         builder.store(args[2], pointer, align=4)
         return context.get_dummy_value()
 
@@ -68,9 +85,19 @@ def store(typing_context, array, index, value):
 
 
 @intrinsic
+def half_to_float(typing_context, bits):
+    """The float32 of a float16's bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(types.uint16), codegen
+
+
+@intrinsic
 def splat(typing_context, scalar):
     """Every lane the same scalar (taken as float32)."""
-    return vector(types.float32), lambda context, builder, signature, args: _spread(builder, args[0], _FLOATS)
+    return vector(types.float32), lambda context, builder, signature, args: spread(builder, args[0], _FLOATS)
 
 
 @intrinsic
@@ -109,9 +136,9 @@ def inside(typing_context, first, low, high, value, other):
 
     def codegen(context, builder, signature, args):
         start, low, high = (builder.trunc(bound, ir.IntType(32)) for bound in args[:3])
-        numbers = builder.add(_spread(builder, start, _INTS), ir.Constant(_INTS, list(range(LANES))))
-        above = builder.icmp_signed(">=", numbers, _spread(builder, low, _INTS))
-        below = builder.icmp_signed("<", numbers, _spread(builder, high, _INTS))
+        numbers = builder.add(spread(builder, start, _INTS), ir.Constant(_INTS, list(range(LANES))))
+        above = builder.icmp_signed(">=", numbers, spread(builder, low, _INTS))
+        below = builder.icmp_signed("<", numbers, spread(builder, high, _INTS))
         return builder.select(builder.and_(above, below), args[3], args[4])
 
     return vector(types.intp, types.intp, types.intp, vector, vector), codegen
@@ -122,7 +149,7 @@ def ramp(typing_context, first):
     """first, first + 1, ... as floats."""
 
     def codegen(context, builder, signature, args):
-        start = _spread(builder, builder.trunc(args[0], ir.IntType(32)), _INTS)
+        start = spread(builder, builder.trunc(args[0], ir.IntType(32)), _INTS)
         return builder.sitofp(builder.add(start, ir.Constant(_INTS, list(range(LANES)))), _FLOATS)
 
     return vector(types.intp), codegen
@@ -138,6 +165,30 @@ def nearest(typing_context, value):
         return builder.call(function, args)
 
     return vector(vector), codegen
+
+
+@intrinsic
+def absolute(typing_context, value):
+    def codegen(context, builder, signature, args):
+        function_type = ir.FunctionType(_FLOATS, [_FLOATS])
+        function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.fabs.v{LANES}f32")
+        return builder.call(function, args)
+
+    return vector(vector), codegen
+
+
+@intrinsic
+def store_bytes(typing_context, array, index, value):
+    """array[index : index + 16] = value, whole numbers in [-128, 127], for an int8 array."""
+
+    def codegen(context, builder, signature, args):
+        array, index, value = args
+        numbers = builder.trunc(builder.fptosi(value, _INTS), _BYTES)
+        pointer = element_pointer(context, builder, signature.args[0], array, index, _BYTES)
+        builder.store(numbers, pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), codegen
 
 
 @intrinsic
@@ -187,7 +238,7 @@ def transpose(typing_context, source, starts, first, offset, target, index, stri
         rows = []
         for lane in pick:
             start = builder.add(builder.load(builder.gep(offsets, [builder.add(first, lane)])), offset)
-            rows.append(builder.load(_element_pointer(context, builder, signature.args[0], source, start), align=4))
+            rows.append(builder.load(element_pointer(context, builder, signature.args[0], source, start), align=4))
         for step in (1, 2, 4, 8):
             low = ir.Constant(_INTS, [lane if not lane & step else lane - step + LANES for lane in range(LANES)])
             high = ir.Constant(_INTS, [lane + step if not lane & step else lane + LANES for lane in range(LANES)])
@@ -197,7 +248,7 @@ def transpose(typing_context, source, starts, first, offset, target, index, stri
                     rows[i], rows[i + step] = builder.shuffle_vector(a, b, low), builder.shuffle_vector(a, b, high)
         for lane, row in zip(pick, rows, strict=True):
             place = builder.add(index, builder.mul(stride, lane))
-            builder.store(row, _element_pointer(context, builder, signature.args[4], target, place), align=4)
+            builder.store(row, element_pointer(context, builder, signature.args[4], target, place), align=4)
         return context.get_dummy_value()
 
     return types.void(source, starts, types.intp, types.intp, target, types.intp, types.intp), codegen

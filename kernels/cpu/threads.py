@@ -1,45 +1,27 @@
-"""The worker threads that CPU kernels share: a kernel over [start, stop) of its work items, split among them.
+"""The worker threads that CPU kernels share.
 
 numba's own threading layer is not used: it clashes with torch's OpenMP and is not safe to enter from two threads.
-Kernels are compiled with nogil, so plain threads run them side by side. There are as many threads as torch uses
-(`torch.set_num_threads`), the caller's among them. Items are independent, so the split never shows in a result.
+There are as many threads as torch uses (`torch.set_num_threads`), the caller's among them. A kernel's items are
+independent, so how they are split never shows in a result. How a call reaches the workers: `kernels.cpu.parallel`.
 """
 
+import ctypes
 import functools
-import itertools
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from kernels.cpu import parallel
+from kernels.cpu.recording import Recording, current
+
+Tape = NDArray[np.int64]
+
+_NO_TAPE: Tape = np.zeros(0, np.int64)
 _CHUNKS_PER_THREAD = 4  # more than one, so that a thread that was held up leaves its work to the others
-
-
-class _Job:
-    """One kernel call, cut into chunks that whoever is free takes."""
-
-    def __init__(self, kernel: Callable[..., None], arguments: tuple[Any, ...], num_items: int, num_chunks: int):
-        self._kernel, self._arguments = kernel, arguments
-        self._bounds = [num_items * i // num_chunks for i in range(num_chunks + 1)]
-        self._next = itertools.count()  # next() on it is atomic
-        self._finished = threading.Semaphore(0)
-        self._error: BaseException | None = None
-
-    def work(self) -> None:
-        while (chunk := next(self._next)) < len(self._bounds) - 1:
-            try:
-                self._kernel(*self._arguments, self._bounds[chunk], self._bounds[chunk + 1])
-            except BaseException as error:
-                self._error = error
-            self._finished.release()
-
-    def wait(self) -> None:
-        for _ in self._bounds[1:]:
-            self._finished.acquire()
-        if self._error is not None:
-            raise self._error
 
 
 class WorkerPool:
@@ -47,25 +29,38 @@ class WorkerPool:
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        for _ in range(num_threads - 1):
-            threading.Thread(target=self._serve, name="conveyor-kernel", daemon=True).start()
+        self._board = np.zeros(parallel.WORKERS + 2 * parallel.LINE * (num_threads - 1), np.int64)
+        self._lines = range(parallel.WORKERS, self._board.size, 2 * parallel.LINE)
+        semaphore_init = ctypes.CDLL(None).sem_init
+        for line in self._lines:
+            semaphore_init(ctypes.c_void_p(self._board[line + parallel.LINE :].ctypes.data), 0, 0)
+        self._threads = [
+            threading.Thread(target=parallel.serve, args=(self._board, line), name="conveyor-kernel", daemon=True)
+            for line in self._lines
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def _serve(self) -> None:
-        while True:
-            self._jobs.get().work()
+    def run(
+        self, launch: Callable[..., None], arguments: tuple[Any, ...], num_items: int, min_items: int, tape: Tape
+    ) -> None:
+        """launch(board, tape, num_items, number of chunks, *arguments), at least `min_items` in a chunk."""
+        num_chunks = min(self.num_threads * _CHUNKS_PER_THREAD, num_items // max(min_items, 1), parallel.MOST_CHUNKS)
+        launch(self._board, tape, num_items, num_chunks if self.num_threads > 1 else 1, *arguments)
 
-    def run(self, kernel: Callable[..., None], arguments: tuple[Any, ...], num_items: int, min_items: int) -> None:
-        """kernel(*arguments, start, stop) over [0, num_items), at least `min_items` in a call."""
-        num_chunks = min(self.num_threads * _CHUNKS_PER_THREAD, num_items // max(min_items, 1))
-        if self.num_threads == 1 or num_chunks < 2:
-            kernel(*arguments, 0, num_items)
-            return
-        job = _Job(kernel, arguments, num_items, num_chunks)
-        for _ in range(min(self.num_threads, num_chunks) - 1):
-            self._jobs.put(job)
-        job.work()
-        job.wait()
+    def replay(self, tape: Tape) -> None:
+        parallel.replay(self._board, tape)
+
+    @property
+    def sleeping(self) -> list[bool]:
+        """Of each worker, whether it waits to be woken."""
+        return [self._board[line] == 1 for line in self._lines]
+
+    def close(self) -> None:
+        """End the threads. The pool is not used again."""
+        parallel.stop(self._board)
+        for thread in self._threads:
+            thread.join()
 
 
 @functools.cache
@@ -73,6 +68,19 @@ def _pool(num_threads: int) -> WorkerPool:
     return WorkerPool(num_threads)
 
 
-def run(kernel: Callable[..., None], arguments: tuple[Any, ...], num_items: int, *, min_items: int = 1) -> None:
-    """Runs a kernel on the process's worker threads and returns when all of it is done."""
-    _pool(torch.get_num_threads()).run(kernel, arguments, num_items, min_items)
+def run(launch: Callable[..., None], arguments: tuple[Any, ...], num_items: int, *, min_items: int = 1) -> None:
+    """Runs a kernel's launcher on the process's worker threads and returns when all of it is done.
+
+    Where the call is recorded, `min_items` is that of this call's data and says nothing of the next.
+    """
+    pool, recording = _pool(torch.get_num_threads()), current()
+    if recording is None:
+        pool.run(launch, arguments, num_items, min_items, _NO_TAPE)
+    else:
+        recording.keep(arguments)
+        pool.run(launch, arguments, num_items, 1, recording.tape)
+
+
+def replay(recording: Recording) -> None:
+    """Runs the kernels of a recording again."""
+    _pool(torch.get_num_threads()).replay(recording.tape)

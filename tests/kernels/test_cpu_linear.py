@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from kernels.cpu import linear
+from kernels.cpu.host import has
 from kernels.cpu.linear import pack, weight_bytes
+from kernels.cpu.linear_int8 import GROUP, LEVELS
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 TOLERANCE = {"float32": 1e-6, "float16": 3e-4, "int8": 2e-2}  # relative, of the whole product
@@ -70,22 +72,52 @@ def test_zero_rows_of_weight_and_input_give_zero(dtype):
     assert not out[0].any() and not out[:, 3].any() and bool(out[1:, :3].all())
 
 
-def test_int8_sums_of_one_sign_do_not_saturate():
-    """Without VNNI, FBGEMM adds pairs in 16 bits: full-range weights would give 4.05 for a sum of 512 ones."""
-    assert torch.equal(pack(torch.ones(16, 512), None, "int8")(torch.ones(3, 512)), torch.full((3, 16), 512.0))
-    assert torch.equal(pack(-torch.ones(16, 512), None, "int8")(torch.ones(3, 512)), torch.full((3, 16), -512.0))
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_int8_sums_of_one_sign_do_not_saturate(sign):
+    """Products added in pairs in 16 bits, as processors without VNNI do it, leave no room for weights of ±127."""
+    out = pack(sign * torch.ones(16, 512), None, "int8")(torch.ones(3, 512))
+    assert torch.allclose(out, torch.full((3, 16), sign * 512.0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("levels", [63, 127])
-def test_int8_products_equal_exact_integers(levels):
-    if levels > linear._int8_levels():
-        pytest.skip("this host saturates at full range")
+@pytest.mark.parametrize("num_inputs", [128, 1024])
+def test_int8_products_equal_exact_integers(num_inputs):
+    """Whole numbers whose groups reach the last level on both sides: every scale is that of a whole number."""
     rng = torch.Generator().manual_seed(0)
-    weight = torch.randint(0, levels + 1, (24, 512), generator=rng)
-    x = torch.randint(0, 128, (5, 512), generator=rng)
-    weight[:, 0], x[:, 0] = levels, 127  # the largest of each row, so that every scale is a whole number's
-    out = linear._multiply_int8(x.float(), linear._pack_int8(weight.float(), levels))
-    assert torch.allclose(out.double(), (x @ weight.T).double(), rtol=1e-6)
+    weight = torch.randint(-LEVELS, LEVELS + 1, (40, num_inputs), generator=rng)
+    x = torch.randint(-127, 128, (5, num_inputs), generator=rng)
+    weight[:, ::GROUP], x[:, ::GROUP] = LEVELS, -127
+    out = pack(weight.float(), None, "int8")(x.float())
+    assert torch.allclose(out.double(), (x @ weight.T).double(), rtol=1e-6, atol=1e-6 * 127 * LEVELS * num_inputs)
+
+
+def test_int8_outliers_spoil_their_own_group_only():
+    weight, x = rand(32, 512), rand(4, 512, seed=1)
+    x[:, 130] = 1e4
+    weight[:, 130] = 0
+    expected = x.double() @ weight.double().T
+    grouped = pack(weight, None, "int8")(x) - expected
+    beside = torch.ones(512, dtype=torch.bool)
+    beside[128:256] = False
+    assert grouped.norm() > 0.1 * expected.norm()              # the group of the outlier is lost
+    x[:, 128:256] = 0
+    clean = x.double()[:, beside] @ weight.double()[:, beside].T
+    assert (pack(weight, None, "int8")(x) - clean).norm() <= TOLERANCE["int8"] * clean.norm()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_int8_rows_with_no_number_give_no_number(value):
+    x = rand(3, 256, seed=1)
+    x[1, 7] = value
+    out = pack(rand(40, 256), None, "int8")(x)
+    assert not out[1].isfinite().any() and bool(out[[0, 2]].isfinite().all())
+
+
+def test_int8_takes_rows_of_any_magnitude():
+    weight, x = rand(32, 128), rand(3, 128, seed=1)
+    whole = pack(weight, None, "int8")(x)
+    for scale in (2.0**-60, 2.0**60):
+        assert torch.allclose(pack(weight, None, "int8")(x * scale) / scale, whole, rtol=1e-5)
+    assert not pack(weight, None, "int8")(x * 1e-42).any()
 
 
 def test_float16_refuses_weights_beyond_its_range():
@@ -108,9 +140,12 @@ def test_bytes_held():
     assert weight_bytes(896, 4864, "int8") < weight_bytes(896, 4864, "float16") < weight_bytes(896, 4864, "float32")
 
 
-@pytest.mark.exhaustive
-def test_all_of_this_file_on_the_avx2_kernels():
-    """FBGEMM without AVX-512 and VNNI: other tile heights, and 16-bit sums that saturate."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not exhaustive", __file__]
-    run = subprocess.run(command, env={**os.environ, "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2"}, capture_output=True)
+@pytest.mark.parametrize("features", ["+avx2,+fma,+f16c", "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl"])
+def test_all_of_this_file_on_lesser_processors(features):
+    """Without VNNI, and without registers of 16 lanes: other tiles, and 16-bit sums that would saturate."""
+    if "NUMBA_CPU_FEATURES" in os.environ or not all(map(has, features.replace("+", "").split(","))):
+        pytest.skip("this is the run on a lesser processor, or the processor is none of these")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": features}
+    run = subprocess.run(command, env=environment, capture_output=True)
     assert run.returncode == 0, run.stdout.decode()

@@ -1,70 +1,119 @@
-"""The kernels' worker threads: every item exactly once, whoever takes it, and errors reach the caller."""
+"""The kernels' worker threads: every item exactly once, whoever takes it, side by side, and nobody mixed up."""
 
 import threading
 
+import numpy as np
 import pytest
 
+from kernels.cpu.atomics import atomic_add, atomic_load
+from kernels.cpu.jit import kernel
+from kernels.cpu.parallel import job, run_job
 from kernels.cpu.threads import WorkerPool
 
+NO_TAPE = np.zeros(0, np.int64)
 
-class Ranges:
-    """A kernel that notes the ranges it was called for."""
 
-    def __init__(self):
-        self.calls = []
+@kernel
+def _count_items(counts, calls, value, start, stop):
+    """counts[i] += value for each item; calls[0] counts the calls, calls[1 + i] is the length of the i-th."""
+    call = atomic_add(calls, 0, 1)
+    calls[1 + call] = stop - start
+    for i in range(start, stop):
+        atomic_add(counts, i, value)
 
-    def __call__(self, start, stop):
-        self.calls.append((start, stop))
+
+@kernel
+def _launch_count_items(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_count_items, arguments), num_items, num_chunks)
+
+
+@kernel
+def _meet(arrived, start, stop):
+    """Each of two items waits for the other: one thread alone would never come to an end."""
+    for _ in range(start, stop):
+        atomic_add(arrived, 0, 1)
+        while atomic_load(arrived, 0) < 2:
+            pass
+
+
+@kernel
+def _launch_meet(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_meet, arguments), num_items, num_chunks)
+
+
+@pytest.fixture
+def pool_of():
+    pools = []
+
+    def make(num_threads):
+        pools.append(WorkerPool(num_threads))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def count(pool, num_items, min_items=1, value=1):
+    counts, calls = np.zeros(num_items, np.int64), np.zeros(1 + max(1, num_items), np.int64)
+    pool.run(_launch_count_items, (counts, calls, value), num_items, min_items, NO_TAPE)
+    return counts, calls[1 : 1 + calls[0]]
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
-@pytest.mark.parametrize("num_items", [0, 1, 2, 7, 100])
-def test_the_ranges_cover_every_item_once(num_threads, num_items):
-    kernel = Ranges()
-    WorkerPool(num_threads).run(kernel, (), num_items, 1)
-    assert [i for start, stop in sorted(kernel.calls) for i in range(start, stop)] == list(range(num_items))
+@pytest.mark.parametrize("num_items", [0, 1, 2, 7, 100, 100_000])
+def test_every_item_is_done_once(pool_of, num_threads, num_items):
+    counts, _ = count(pool_of(num_threads), num_items)
+    assert (counts == 1).all()
 
 
-def test_ranges_hold_at_least_min_items():
-    kernel = Ranges()
-    WorkerPool(4).run(kernel, (), 100, 30)
-    assert len(kernel.calls) == 3 and all(stop - start >= 30 for start, stop in kernel.calls)
+def test_chunks_hold_at_least_min_items(pool_of):
+    _, lengths = count(pool_of(4), 100, min_items=30)
+    assert len(lengths) == 3 and lengths.min() >= 30
 
 
-def test_work_really_runs_side_by_side():
-    both = threading.Barrier(2, timeout=10)
-    met = []
-
-    def kernel(start, stop):
-        if not met:
-            both.wait()
-            met.append(True)
-
-    WorkerPool(2).run(kernel, (), 2, 1)
-    assert met
+def test_work_runs_side_by_side(pool_of):
+    arrived = np.zeros(1, np.int64)
+    pool_of(2).run(_launch_meet, (arrived,), 2, 1, NO_TAPE)
+    assert arrived[0] == 2
 
 
-def test_an_error_in_a_range_reaches_the_caller_and_the_pool_lives_on():
-    pool = WorkerPool(2)
-
-    def kernel(start, stop):
-        if start <= 3 < stop:
-            raise ZeroDivisionError("item 3")
-
-    with pytest.raises(ZeroDivisionError, match="item 3"):
-        pool.run(kernel, (), 8, 1)
-    after = Ranges()
-    pool.run(after, (), 8, 1)
-    assert sum(stop - start for start, stop in after.calls) == 8
+def test_workers_that_have_gone_to_sleep_wake_up_again(pool_of):
+    pool = pool_of(3)
+    for _ in range(3):
+        while not all(pool.sleeping):
+            pass
+        arrived = np.zeros(1, np.int64)
+        pool.run(_launch_meet, (arrived,), 2, 1, NO_TAPE)
+        assert arrived[0] == 2
 
 
-def test_callers_on_several_threads_do_not_mix():
-    pool = WorkerPool(2)
-    kernels = [Ranges() for _ in range(4)]
-    callers = [threading.Thread(target=pool.run, args=(kernel, (), 50, 1)) for kernel in kernels]
+def test_many_small_jobs_in_a_row(pool_of):
+    pool, counts, calls = pool_of(4), np.zeros(8, np.int64), np.zeros(9, np.int64)
+    for _ in range(20_000):
+        calls[0] = 0
+        pool.run(_launch_count_items, (counts, calls, 1), 8, 1, NO_TAPE)
+    assert (counts == 20_000).all()
+
+
+def test_callers_on_several_threads_do_not_mix(pool_of):
+    pool, found = pool_of(2), {}
+
+    def call(value):
+        found[value] = [count(pool, 50, value=value)[0] for _ in range(200)]
+
+    callers = [threading.Thread(target=call, args=(value,)) for value in range(1, 5)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    for kernel in kernels:
-        assert [i for start, stop in sorted(kernel.calls) for i in range(start, stop)] == list(range(50))
+    for value in range(1, 5):
+        assert all((counts == value).all() for counts in found[value])
+
+
+def test_a_closed_pool_leaves_no_thread(pool_of):
+    before = threading.active_count()
+    pool = WorkerPool(3)
+    assert threading.active_count() == before + 2
+    pool.close()
+    assert threading.active_count() == before

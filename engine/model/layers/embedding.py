@@ -45,7 +45,7 @@ class Embedding:
 
     def __call__(self, batch: Tokens) -> Tensor:
         """[num_tokens, hidden_size]"""
-        hidden = F.embedding(batch.input_ids, self._table).to(self._dtype)
+        hidden = self._look_up(batch.input_ids)
         if self._scale is not None:
             hidden = hidden * self._scale
         if self._projection is not None:
@@ -53,6 +53,13 @@ class Embedding:
         if self._positions is not None:
             hidden = hidden + F.embedding(batch.positions + self._offset, self._positions).to(self._dtype)
         return hidden
+
+    def _look_up(self, input_ids: Tensor) -> Tensor:
+        if self._table.device.type == "cpu":
+            from kernels.cpu.embedding import embedding
+
+            return embedding(input_ids, self._table)
+        return F.embedding(input_ids, self._table).to(self._dtype)
 
 
 class EncoderEmbedding:

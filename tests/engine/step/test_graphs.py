@@ -4,7 +4,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engine.step.graphs import DecodeGraphs, Recorded, decode_batch_sizes
+from engine.step import graphs as module
+from engine.step.graphs import DecodeGraphs, cpu_batch_sizes, decode_batch_sizes
+from kernels import ops
 
 CPU = torch.device("cpu")
 
@@ -26,12 +28,34 @@ def test_without_recordings_no_batch_is_replayed():
     assert DecodeGraphs((), CPU).batch_size_for(1) is None
 
 
-def test_on_a_cpu_a_recording_is_the_function_itself():
+def test_a_cpu_has_a_recording_for_each_batch_size_it_is_worth():
+    assert cpu_batch_sizes(3) == (1, 2, 3)
+    assert cpu_batch_sizes(1000)[-1] == 64
+
+
+def test_on_a_cpu_kernels_are_recorded_once_and_replayed():
+    x, weight, calls = torch.ones(2, 32), torch.ones(32), []
+
+    def compute():
+        calls.append(1)
+        return ops.rms_norm(x, weight, 0.0)
+
+    graphs = DecodeGraphs((2,), CPU)
+    graphs.record(2, compute)
+    assert not calls
+    for value in (1.0, 2.0, 3.0):
+        weight.fill_(value)
+        assert graphs.replay(2).flatten().tolist() == [value] * 64
+    assert len(calls) == 1
+
+
+def test_on_a_cpu_what_is_no_kernel_is_computed_each_time():
     value = torch.zeros(1)
     graphs = DecodeGraphs((1,), CPU)
     graphs.record(1, lambda: value + 1)
-    value += 5
-    assert graphs.replay(1).item() == 6
+    for _ in range(3):
+        value += 5
+        assert graphs.replay(1).item() == value.item() + 1
 
 
 class FakeCuda:
@@ -77,7 +101,7 @@ def test_on_a_gpu_everything_is_compiled_before_the_capture_and_nothing_runs_aft
         log.append("compute")
         return result
 
-    recorded = Recorded(compute, torch.device("cuda"), pool="pool")
+    recorded = module._CudaGraph(compute, "pool")
     before = ["wait", "compute", "compute", "wait", "synchronize", "capture into pool", "compute", "captured"]
     assert log == before
     assert recorded() is result and recorded() is result

@@ -1,0 +1,32 @@
+"""Weights in panels of 32 outputs, the columns that a product reads together."""
+
+from torch import Tensor
+from torch.nn.functional import pad
+
+from kernels.cpu.jit import kernel
+from kernels.cpu.register_tile import PANEL
+
+
+def round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def panels_of(weight: Tensor) -> Tensor:
+    """[N, K] -> [panels, 32, K], with zeros for outputs that are not there."""
+    missing = -weight.shape[0] % PANEL
+    return (pad(weight, (0, 0, 0, missing)) if missing else weight).view(-1, PANEL, weight.shape[1])
+
+
+@kernel
+def write_panel(sums, panel, num_rows, num_outputs, bias, out):
+    """out[:, 32 · panel : …] = sums [num_rows, 32] + bias, for the outputs that there are."""
+    first = panel * PANEL
+    width = min(PANEL, num_outputs - first)
+    for row in range(num_rows):
+        target, source = row * num_outputs + first, row * PANEL
+        if bias.size:
+            for i in range(width):
+                out[target + i] = sums[source + i] + bias[first + i]
+        else:
+            for i in range(width):
+                out[target + i] = sums[source + i]

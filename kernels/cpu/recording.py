@@ -1,0 +1,167 @@
+"""A computation of CPU kernels recorded once and replayed without the interpreter: what a CUDA graph is to a GPU.
+
+A decode step of few rows is hundreds of kernels of microseconds, between which Python takes as long again. While a
+recording is made, every kernel call goes onto a tape with its arguments (`kernels.cpu.parallel`); a replay runs them in
+order in one call. Addresses are those of the recording: what the computation reads must stay where it is, and its own
+intermediate results come from a Workspace, which outlives it.
+
+What is not a kernel of ours leaves nothing on the tape. A computation that calls any other op that touches data is
+therefore not recorded, but computed each time.
+"""
+
+import importlib
+import itertools
+import mmap
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernels.registry import IMPLEMENTATIONS
+
+_TAPE_WORDS = 1 << 17  # 1 MiB: some 1,500 kernel calls
+_ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty"})
+
+
+class Workspace:
+    """Memory for the intermediate results of recordings of up to `max_rows` rows, which all of them share.
+
+    A buffer is free when nothing but the workspace refers to it, as with any allocator; so a recording uses the memory
+    of what is dead by then, and every recording uses that of the others.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self._buffers: dict[int, list[tuple[mmap.mmap, NDArray[np.uint8]]]] = {}  # bytes of a row -> memory, lent array
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """An array whose first dimension is at most max_rows."""
+        row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+        return self._free(row_bytes)[: shape[0] * row_bytes].view(dtype).reshape(shape)
+
+    def _free(self, row_bytes: int) -> NDArray[np.uint8]:
+        buffers = self._buffers.setdefault(row_bytes, [])
+        for index in range(len(buffers)):
+            if sys.getrefcount(buffers[index][1]) == 2:            # the tuple's, and the argument's
+                return buffers[index][1]
+        memory = mmap.mmap(-1, max(1, row_bytes * self.max_rows))  # pages that nobody touches are not there
+        buffers.append((memory, np.frombuffer(memory, np.uint8)))
+        return buffers[-1][1]
+
+    def holds(self, array: NDArray[Any]) -> bool:
+        """Whether the array lies in one of the buffers."""
+        return self._memory_at(array.ctypes.data) is not None
+
+    def unowned(self, tensor: Tensor) -> Tensor:
+        """The same float32 numbers, without keeping their buffer from being lent again."""
+        memory = self._memory_at(tensor.data_ptr())
+        if memory is None:
+            return tensor
+        return torch.from_numpy(np.frombuffer(memory, np.float32, tensor.numel())).view(tensor.shape)
+
+    def _memory_at(self, address: int) -> mmap.mmap | None:
+        for memory, lent in itertools.chain.from_iterable(self._buffers.values()):
+            if 0 <= address - lent.ctypes.data < lent.nbytes:
+                return memory
+        return None
+
+
+class Recording:
+    """One tape and what must live as long as it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.tape = np.zeros(_TAPE_WORDS, np.int64)
+        self.tape[0] = 1
+        self.workspace = workspace
+        self._kept: list[Any] = []
+
+    def keep(self, arguments: Any) -> None:
+        """Holds the arrays of a call that are nobody else's."""
+        for argument in arguments:
+            if isinstance(argument, tuple):
+                self.keep(argument)
+            elif isinstance(argument, np.ndarray) and not self.workspace.holds(argument):
+                self._kept.append(argument)
+
+    def finish(self) -> None:
+        """Cuts the tape off behind its last entry."""
+        if self.tape[0] < 0:
+            raise RuntimeError(f"a recording of more than {_TAPE_WORDS} words")
+        self.tape = self.tape[: self.tape[0]].copy()
+
+
+_current: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+def current() -> Recording | None:
+    """The recording that is being made on this thread."""
+    return _current.get()
+
+
+@contextmanager
+def _being_made(recording: Recording) -> Iterator[None]:
+    token = _current.set(recording)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class _OtherOps(TorchDispatchMode):
+    """Notes the ops of torch that touch data; those of ours are called so that what they call is noted as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = op.overloadpacket.__name__
+        if op.namespace == "conveyor":
+            implementation = getattr(importlib.import_module(f"kernels.cpu.{IMPLEMENTATIONS[name][0]}"), name)
+            with self:
+                return implementation(*args, **(kwargs or {}))
+        result = op(*args, **(kwargs or {}))
+        if name not in _ALLOCATIONS and not _is_view(op, args, result):
+            self.found.add(name)
+        return result
+
+
+def _is_view(op: Any, args: Any, result: Any) -> bool:
+    """Whether an op has written nothing and returned memory that it was given."""
+    given = {arg.untyped_storage().data_ptr() for arg in args if isinstance(arg, Tensor)}
+    results = result if isinstance(result, (tuple, list)) else [result]
+    return not op._schema.is_mutable and all(
+        isinstance(part, Tensor) and part.untyped_storage().data_ptr() in given for part in results
+    )
+
+
+def record(compute: Callable[[], Tensor], workspace: Workspace) -> tuple[Tensor, Recording | None]:
+    """Computes, and records it. (result, None) where something but our kernels touches data.
+
+    The result of a replay lies where this result lies, until the next recording or replay with this workspace.
+    """
+    recording, others = Recording(workspace), _OtherOps()
+    with _being_made(recording), others:
+        result = compute()
+    if others.found:
+        return result, None
+    recording.finish()
+    return workspace.unowned(result), recording
+
+
+def empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Memory for a result: of the workspace while a recording is made."""
+    recording = current()
+    return np.empty(shape, dtype) if recording is None else recording.workspace.empty(shape, dtype)
+
+
+def empty_tensor(shape: tuple[int, ...]) -> Tensor:
+    """The same as a float32 tensor."""
+    return torch.empty(shape) if current() is None else torch.from_numpy(empty(shape))
