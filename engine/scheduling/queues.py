@@ -2,15 +2,15 @@
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from engine.request import Request
 
 
-class WaitingQueue:
-    """Requests that hold no blocks: first come, first served within a priority.
+class _Line:
+    """First come, first served within a priority.
 
-    Every change takes constant time, wherever in the queue the request is, except that a new priority is sorted in
+    Every change takes constant time, wherever in the line the request is, except that a new priority is sorted in
     among the other priorities.
     """
 
@@ -34,7 +34,6 @@ class WaitingQueue:
         self._size += 1
 
     def push_front(self, request: Request) -> None:
-        """Puts a preempted request before all others of its priority."""
         self.append(request)
         self._by_priority[request.priority].move_to_end(request.request_id, last=False)
 
@@ -45,6 +44,52 @@ class WaitingQueue:
         if not same:
             del self._by_priority[request.priority]
             del self._priorities[bisect_left(self._priorities, request.priority)]
+
+
+class WaitingQueue:
+    """Requests that hold no blocks, in one line; and each tenant's line apart, from the first time it is asked for."""
+
+    def __init__(self) -> None:
+        self._all = _Line()
+        self._by_tenant: dict[str | None, _Line] | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._all)
+
+    @property
+    def by_tenant(self) -> Mapping[str | None, Iterable[Request]]:
+        """The requests of every tenant that has some here."""
+        if self._by_tenant is None:
+            self._by_tenant = {}
+            for request in self._all:
+                self._line_of(self._by_tenant, request).append(request)
+        return self._by_tenant
+
+    def append(self, request: Request) -> None:
+        self._all.append(request)
+        if self._by_tenant is not None:
+            self._line_of(self._by_tenant, request).append(request)
+
+    def push_front(self, request: Request) -> None:
+        """Puts a preempted request before all others of its priority."""
+        self._all.push_front(request)
+        if self._by_tenant is not None:
+            self._line_of(self._by_tenant, request).push_front(request)
+
+    def remove(self, request: Request) -> None:
+        self._all.remove(request)
+        if self._by_tenant is not None:
+            line = self._by_tenant[request.generation.tenant]
+            line.remove(request)
+            if not line:
+                del self._by_tenant[request.generation.tenant]
+
+    @staticmethod
+    def _line_of(lines: dict[str | None, _Line], request: Request) -> _Line:
+        return lines.setdefault(request.generation.tenant, _Line())
 
 
 def _order(request: Request) -> tuple[int, int]:

@@ -10,9 +10,10 @@ class Siblings:
 
     def __init__(self) -> None:
         self._held: dict[str, list[Request]] = {}              # request_id of the first choice -> its siblings
+        self._size = 0                                         # asked for with every request that comes
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return self._size
 
     def __iter__(self) -> Iterator[Request]:
         for siblings in self._held.values():
@@ -20,6 +21,7 @@ class Siblings:
 
     def hold(self, request: Request, first_choice: Request) -> None:
         self._held.setdefault(first_choice.request_id, []).append(request)
+        self._size += 1
 
     def remove(self, request: Request) -> bool:
         """Whether `request` was held back; it is not any more."""
@@ -27,10 +29,13 @@ class Siblings:
         if request not in siblings:
             return False
         siblings.remove(request)
+        self._size -= 1
         if not siblings:
             del self._held[request.generation.first_choice_id or ""]
         return True
 
     def release(self, first_choice: Request) -> list[Request]:
         """Those that waited for `first_choice`."""
-        return self._held.pop(first_choice.request_id, [])
+        released = self._held.pop(first_choice.request_id, [])
+        self._size -= len(released)
+        return released

@@ -59,6 +59,13 @@ class StepBuilder:
         """Requests to admit, by priority and arrival; a preempted one comes first in its priority."""
         return (request for request in self._waiting if request.status is not RequestStatus.RUNNING)
 
+    def waiting_by_tenant(self) -> dict[str | None, Iterator[Request]]:
+        """`waiting` of each tenant that has some. Takes time for every tenant, none for their requests."""
+        return {
+            tenant: (request for request in requests if request.status is not RequestStatus.RUNNING)
+            for tenant, requests in self._waiting.by_tenant.items()
+        }
+
     def by_priority(self) -> Iterator[Request]:
         """Running and waiting requests in one order: by priority; within a priority first the running."""
         waiting = self.waiting

@@ -16,6 +16,7 @@ largest requests over the smaller weight, as long as nothing is recomputed.
 """
 
 from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Annotated
 
@@ -31,6 +32,41 @@ Tenant = str | None
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class _Queue:
+    """One tenant's requests by priority, within a priority the running first. Of those that wait, one is looked at.
+
+    The queue may be of any length: a step takes no time for what it cannot start.
+    """
+
+    def __init__(self, running: Iterable[Request], waiting: Iterator[Request]) -> None:
+        self._running, self._waiting = deque(running), waiting
+        self._next_waiting = next(waiting, None)
+        self.head: Request | None = None               # whose turn it is; None: nobody is left
+        self.advance(True)
+
+    def advance(self, admits: bool) -> None:
+        """The next becomes the head. If nobody may start any more, only those who run are left."""
+        if not admits:
+            self._next_waiting = None
+            while self._running and self._running[0].status is not RequestStatus.RUNNING:    # preempted meanwhile
+                self._running.popleft()
+        first, waiting = self._running[0] if self._running else None, self._next_waiting
+        if first is not None and (waiting is None or first.priority <= waiting.priority):
+            self.head = self._running.popleft()
+        else:
+            self.head = waiting
+            self._next_waiting = None if waiting is None else next(self._waiting, None)
+
+
+def _queues(step: StepBuilder) -> dict[Tenant, _Queue]:
+    running: defaultdict[Tenant, list[Request]] = defaultdict(list)
+    for request in step.running:
+        running[request.generation.tenant].append(request)
+    waiting = step.waiting_by_tenant()
+    tenants = dict.fromkeys([*running, *waiting])
+    return {tenant: _Queue(running.get(tenant, ()), waiting.get(tenant, iter(()))) for tenant in tenants}
+
+
 class Fair(Chunked):
     class Parameters(Chunked.Parameters):
         weights: dict[str, Weight] = Field({}, description="tenant: its share as against others; default: 1 each")
@@ -40,11 +76,9 @@ class Fair(Chunked):
         self.times = VirtualTimes(parameters.weights)
 
     def plan(self, step: StepBuilder) -> None:
-        queues: dict[Tenant, deque[Request]] = defaultdict(deque)    # each tenant's, by priority, the running first
-        for request in step.by_priority():
-            queues[request.generation.tenant].append(request)
+        queues = _queues(step)
         self.times.enter(queues)
-        turns = [self._turn(queue[0]) for queue in queues.values()]
+        turns = [self._turn(queue.head) for queue in queues.values() if queue.head is not None]
         heapify(turns)
         admits = True
         while turns:
@@ -52,15 +86,15 @@ class Fair(Chunked):
             if budget == 0 or (not admits and step.num_running == len(step)):
                 return
             queue = queues[heappop(turns)[-1]]
-            request = queue.popleft()
+            request = queue.head
+            assert request is not None
             if request.status is RequestStatus.RUNNING:
                 self._continue(step, request, self._chunk(step, budget, num_own=1))
             else:
                 admits = admits and not step.preempted and self._start(step, request, self._chunk(step, budget))
-            while queue and not admits and queue[0].status is not RequestStatus.RUNNING:
-                queue.popleft()
-            if queue:
-                heappush(turns, self._turn(queue[0]))
+            queue.advance(admits)
+            if queue.head is not None:
+                heappush(turns, self._turn(queue.head))
 
     def _turn(self, request: Request) -> tuple[float, int, Tenant]:
         """Orders tenants by virtual time; among equals, by whose next request came first."""

@@ -3,8 +3,8 @@ from engine.sampling.params import SamplingParams
 from engine.scheduling.queues import RunningQueue, WaitingQueue
 
 
-def request(index: int, priority: int = 0) -> Request:
-    generation = GenerationRequest(str(index), (1,), SamplingParams(max_tokens=1), priority=priority)
+def request(index: int, priority: int = 0, tenant: str | None = None) -> Request:
+    generation = GenerationRequest(str(index), (1,), SamplingParams(max_tokens=1), priority=priority, tenant=tenant)
     return Request(generation, 0.0, arrival_index=index)
 
 
@@ -44,7 +44,29 @@ def test_emptied_priority_leaves_nothing_behind():
         queue.append(each)
     queue.remove(a)
     queue.remove(b)
-    assert (ids(queue), len(queue), queue._by_priority, queue._priorities) == ([], 0, {}, [])
+    assert (ids(queue), len(queue), queue._all._by_priority, queue._all._priorities) == ([], 0, {}, [])
+
+
+def tenants(queue: WaitingQueue) -> dict[str | None, list[int]]:
+    return {tenant: [int(request.request_id) for request in line] for tenant, line in queue.by_tenant.items()}
+
+
+def test_each_tenant_has_a_line_of_its_own_in_the_order_of_all():
+    queue = WaitingQueue()
+    requests = [request(index, priority, tenant) for index, (priority, tenant) in enumerate(
+        [(0, "a"), (1, "b"), (0, None), (1, "a"), (0, "b")]
+    )]  # fmt: skip
+    for each in requests[:3]:
+        queue.append(each)
+    assert tenants(queue) == {"a": [0], "b": [1], None: [2]}
+    for each in requests[3:]:
+        queue.append(each)
+    assert tenants(queue) == {"a": [0, 3], "b": [4, 1], None: [2]}
+    queue.remove(requests[0])
+    queue.remove(requests[2])
+    queue.push_front(request(5, 1, "a"))
+    assert tenants(queue) == {"a": [5, 3], "b": [4, 1]}
+    assert ids(queue) == [4, 5, 1, 3]
 
 
 def test_running_is_sorted_by_priority_then_arrival():
