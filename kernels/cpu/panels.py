@@ -1,10 +1,12 @@
 """Weights in panels of 32 outputs, the columns that a product reads together."""
 
+import numpy as np
 from torch import Tensor
 from torch.nn.functional import pad
 
 from kernels.cpu.jit import kernel
 from kernels.cpu.register_tile import PANEL
+from kernels.cpu.simd import LANES, add, load, splat, store
 
 
 def round_up(size: int, multiple: int) -> int:
@@ -22,11 +24,13 @@ def write_panel(sums, panel, num_rows, num_outputs, bias, out):
     """out[:, 32 · panel : …] = sums [num_rows, 32] + bias, for the outputs that there are."""
     first = panel * PANEL
     width = min(PANEL, num_outputs - first)
-    for row in range(num_rows):
-        target, source = row * num_outputs + first, row * PANEL
-        if bias.size:
+    if width < PANEL:
+        for row in range(num_rows):
             for i in range(width):
-                out[target + i] = sums[source + i] + bias[first + i]
-        else:
-            for i in range(width):
-                out[target + i] = sums[source + i]
+                added = bias[first + i] if bias.size else np.float32(0)
+                out[row * num_outputs + first + i] = sums[row * PANEL + i] + added
+        return
+    for vector in range(0, PANEL, LANES):
+        added = load(bias, first + vector) if bias.size else splat(np.float32(0))
+        for row in range(num_rows):
+            store(out, row * num_outputs + first + vector, add(load(sums, row * PANEL + vector), added))
