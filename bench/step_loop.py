@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
 
 from bench.goals import Goal, goal_table
 from bench.null_engine import build_null_core
@@ -78,20 +79,20 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """Steps with `num_queued` requests behind: one of the running ends in each, and one of the queue starts."""
+    """Own time of steps with `num_queued` requests behind: one of the running ends in each, one of the queue starts."""
 
     policy: str
     num_queued: int
     bytes_per_request: float | None    # of those added since the row before; None: the first row
     add_us: float                      # of one request
-    step_ms: float                     # median
+    own_ms: float                      # median
     p99_ms: float
     max_ms: float
 
     def __str__(self) -> str:
         size = "" if self.bytes_per_request is None else f"{self.bytes_per_request:.0f}"
         return (
-            f"{self.policy:<24}{self.num_queued:>9}{size:>12}{self.add_us:>9.1f}{self.step_ms:>10.3f}"
+            f"{self.policy:<24}{self.num_queued:>9}{size:>12}{self.add_us:>9.1f}{self.own_ms:>10.3f}"
             f"{self.p99_ms:>10.3f}{self.max_ms:>10.3f}"
         )
 
@@ -156,6 +157,7 @@ def real_core(args: argparse.Namespace, batch: int) -> EngineCore:
 
 def time_queue(policy: str, args: argparse.Namespace) -> list[QueueRow]:
     """Steps of one engine as its queue grows."""
+    torch.set_num_threads(1)
     core = build_null_core(
         _QUEUE_SEATS, scheduler={"policy": policy}, max_num_waiting=max(args.queued) + 10 * args.steps + _BASE_QUEUE
     )
@@ -170,7 +172,7 @@ def time_queue(policy: str, args: argparse.Namespace) -> list[QueueRow]:
         add_us = 1e6 * (time.perf_counter() - begun_s) / missing
         bytes_per_request = (_memory_bytes() - before_bytes) / missing if rows else None
         timed_steps(core, _WARM_UP_STEPS)
-        times = [t.total_s for t in timed_steps(core, args.steps)]
+        times = [t.own_s for t in timed_steps(core, args.steps)]
         rows.append(QueueRow(policy, num_queued, bytes_per_request, add_us, *_figures_ms(times)))
     return rows
 
@@ -208,8 +210,8 @@ def goals(batches: Sequence[BatchRow], queues: Sequence[QueueRow]) -> list[Goal]
     for policy in dict.fromkeys(row.policy for row in queues):
         base, *longer = [row for row in queues if row.policy == policy]
         last = longer[-1]
-        slower = last.step_ms / base.step_ms
-        found.append(Goal(f"{policy}: step with {last.num_queued} queued over {base.num_queued}", slower, 1.1, "x"))
+        slower = last.own_ms / base.own_ms
+        found.append(Goal(f"{policy}: own time with {last.num_queued} queued over {base.num_queued}", slower, 1.1, "x"))
         if len(longer) > 1 and longer[-2].bytes_per_request and last.bytes_per_request:
             growth = last.bytes_per_request / longer[-2].bytes_per_request
             found.append(Goal(f"{policy}: bytes a request, the last queue's over the one before", growth, 1.1, "x"))
@@ -217,6 +219,7 @@ def goals(batches: Sequence[BatchRow], queues: Sequence[QueueRow]) -> list[Goal]
 
 
 def run(args: argparse.Namespace) -> None:
+    torch.set_num_threads(1)               # what little a null step computes does not wait for threads
     batches = []
     for batch in args.batches:
         batches.append(time_batch(build_null_core(batch), "null", batch, args.steps, args))
@@ -230,7 +233,7 @@ def run(args: argparse.Namespace) -> None:
     )  # fmt: skip
     print(*batches, sep="\n", end="\n\n", flush=True)
     queues = []
-    print(f"{'policy':<24}{'queued':>9}{'bytes each':>12}{'add us':>9}{'step ms':>10}{'p99':>10}{'max':>10}")
+    print(f"{'policy':<24}{'queued':>9}{'bytes each':>12}{'add us':>9}{'own ms':>10}{'p99':>10}{'max':>10}")
     for policy in policy_names() if args.policies == ["all"] else args.policies:
         queues += in_a_process_of_its_own(time_queue, policy, args)
         print(*queues[-1 - len(args.queued):], sep="\n", flush=True)

@@ -54,7 +54,7 @@ def test_a_small_run_starts_and_finishes(tmp_path, capsys):
     assert [row["bytes_per_request"] is None for row in saved["queues"]] == [True, False, False]
     names = [goal["name"] for goal in saved["goals"]]
     assert "the same as a share of a step of random:tiny, 2 sequences" in names
-    assert "orca: step with 1020 queued over 1000" in names
+    assert "orca: own time with 1020 queued over 1000" in names
     assert "p99" in capsys.readouterr().out
 
 
