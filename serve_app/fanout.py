@@ -1,21 +1,31 @@
 """Gathering: the outputs of several requests as one stream, whose items hold whatever came since the last one."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 from engine.api import RequestOutput
 from serve_app.replicas import Outputs
 
-MAX_PAUSE_S = 0.02
-PAUSE_PER_STREAM_S = 0.0003          # about what one item costs this process and the next one
 
-
-def pause_s(num_streams: int) -> float:
-    """The shortest time between two items of one stream: next to none for a few, bounded for many.
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The shortest time between two items of one stream: next to none for a few streams, bounded for many.
 
     An item per token costs more than the token does; below this pace items carry several tokens.
     """
-    return min(MAX_PAUSE_S, PAUSE_PER_STREAM_S * num_streams)
+
+    per_stream_s: float
+    most_s: float
+
+    def pause_s(self, num_streams: int) -> float:
+        return min(self.most_s, self.per_stream_s * num_streams)
+
+
+BESIDE_A_GPU = Pace(0.0003, 0.02)    # about what an item costs this process and the next one
+# Here an item takes from the engine what it costs all processes on its way, some 2 ms: a quarter of a core at this pace.
+ON_THE_ENGINES_CORES = Pace(0.008, 0.25)
 
 
 async def gather(
@@ -23,10 +33,11 @@ async def gather(
 ) -> AsyncGenerator[Outputs, None]:
     """The first outputs at once, then at most one item every `pause()` seconds, until all streams have ended.
 
+    What is left when one ends does not wait.
     Raises the first error of any stream. Ends all streams when it is closed.
     """
     pending: dict[str, RequestOutput] = {}            # request_id -> outputs not yielded yet, merged
-    arrived = asyncio.Event()
+    arrived, ended = asyncio.Event(), asyncio.Event()
 
     async def pump(stream: AsyncIterator[RequestOutput]) -> None:
         async for output in stream:
@@ -36,7 +47,7 @@ async def gather(
 
     pumps = [asyncio.create_task(pump(stream)) for stream in streams]
     for task in pumps:
-        task.add_done_callback(lambda _: arrived.set())
+        task.add_done_callback(lambda _: (arrived.set(), ended.set()))
     try:
         while pending or not all(task.done() for task in pumps):
             await arrived.wait()
@@ -46,7 +57,10 @@ async def gather(
                 items = tuple(pending.values())
                 pending.clear()
                 yield items
-                await asyncio.sleep(pause())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause()):
+                        await ended.wait()
+                ended.clear()
         _raise_first_error(pumps)
     finally:
         for task in pumps:
