@@ -24,7 +24,7 @@ class Pace:
 
 
 BESIDE_A_GPU = Pace(0.0003, 0.02)    # about what an item costs this process and the next one
-# Here an item takes from the engine what it costs all processes on its way, some 2 ms: a quarter of a core at this pace.
+# Here an item takes from the engine what it costs all processes on its way: 2 ms, a quarter of a core at this pace.
 ON_THE_ENGINES_CORES = Pace(0.008, 0.25)
 
 
