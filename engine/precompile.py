@@ -17,11 +17,8 @@ _SAMPLING = (
 
 def run_tiny_model(dtype: str) -> None:
     """Some steps of every kind: prompts, decodes computed and replayed, greedy and drawn."""
-    core = build_core(
-        EngineConfig.model_validate({
-            "model": "random:tiny", "device": "cpu", "dtype": dtype, "kv_cache": {"capacity_tokens": 1024},
-        })  # fmt: skip
-    )
+    settings = {"model": "random:tiny", "device": "cpu", "dtype": dtype, "kv_cache": {"capacity_tokens": 1024}}
+    core = build_core(EngineConfig.model_validate(settings))
     for index, sampling in enumerate(_SAMPLING):
         core.add_request(GenerationRequest(str(index), tuple(range(1, 120)), sampling))
     while core.has_work:
