@@ -21,18 +21,11 @@ from bench.guard.ratios import (
     second_look,
     write_committed,
 )
-from engine.config import prepare_process
+from bench.guard.run import measure
 
 
-def measure(args: argparse.Namespace, run: int) -> dict[str, list[float]]:
-    """ratio -> what each round found, by engines built for this run alone."""
-    from bench.guard.trials import TINY, Size, Trials  # torch comes with it, after prepare_process
-
-    trials = Trials(TINY if args.tiny else Size(), args.seed + run)
-    try:
-        return trials.rounds(args.rounds)
-    finally:
-        trials.close()
+def run(args: argparse.Namespace, number: int) -> dict[str, list[float]]:
+    return measure(tiny=args.tiny, rounds=args.rounds, seed=args.seed + number)
 
 
 def check(args: argparse.Namespace) -> bool:
@@ -42,10 +35,10 @@ def check(args: argparse.Namespace) -> bool:
     if cpu and cpu != here:
         print(f"note: {args.committed} is of {cpu}, this is {here}: other processors have other ratios.")
         print("      Write your own first, with --update --committed FILE, before your change.")
-    findings = judge(measure(args, 0), committed)
+    findings = judge(run(args, 0), committed)
     if any(finding.verdict is Verdict.WORSE for finding in findings):
         print(findings_text(findings), "measuring again, for something is worse", sep="\n", flush=True)
-        findings = second_look(findings, judge(measure(args, 1), committed))
+        findings = second_look(findings, judge(run(args, 1), committed))
     print(findings_text(findings))
     failures = [finding.name for finding in findings if finding.verdict.is_failure]
     if failures:
@@ -56,7 +49,7 @@ def check(args: argparse.Namespace) -> bool:
 
 
 def update(args: argparse.Namespace) -> None:
-    runs = [measure(args, run) for run in range(args.runs)]
+    runs = [run(args, number) for number in range(args.runs)]
     committed = write_committed(args.committed, runs)
     print(findings_text(judge({name: ratio.runs for name, ratio in committed.items()}, committed)))
     print(f"saved {args.committed}")
@@ -81,5 +74,4 @@ def main(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    prepare_process()
     raise SystemExit(main(parser().parse_args()))

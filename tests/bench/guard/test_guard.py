@@ -4,18 +4,13 @@ import pytest
 
 from bench.guard import __main__ as guard
 from bench.guard.ratios import COMMITTED, read_committed
+from bench.guard.run import measure
 from bench.guard.trials import TINY, Trials
 
 
 @pytest.fixture(scope="module")
 def found():
-    trials = Trials(TINY, seed=0)
-    rounds = trials.rounds(2)
-    for core in (*trials._cores.values(), trials._null):
-        assert not core.has_work
-        core.check_integrity()
-    trials.close()
-    return rounds
+    return measure(tiny=True, rounds=2, seed=0)
 
 
 def test_every_round_measures_every_ratio(found):
@@ -28,9 +23,13 @@ def test_a_cached_prefix_is_found():
     """The one ratio that a mistake in its own set-up would leave near 1."""
     trials = Trials(TINY, seed=1)
     core = trials._cores["float16"]
+    list(trials.round())
     before = core.stats().prefix_cache_hits
     trials._prefix(core)
     assert core.stats().prefix_cache_hits - before == TINY.prefix_len
+    for core in (*trials._cores.values(), trials._null):
+        assert not core.has_work
+        core.check_integrity()
     trials.close()
 
 
@@ -40,7 +39,7 @@ def run(monkeypatch, tmp_path):
 
     def run(*measured, update=False, path=tmp_path / "committed.json"):
         left = list(measured)
-        monkeypatch.setattr(guard, "measure", lambda args, run: {name: [v] for name, v in left.pop(0).items()})
+        monkeypatch.setattr(guard, "measure", lambda **sizes: {name: [v] for name, v in left.pop(0).items()})
         arguments = ["--committed", str(path), "--runs", str(len(measured)), *(["--update"] if update else [])]
         status = guard.main(guard.parser().parse_args(arguments))
         assert left == []
