@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -129,12 +131,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         failed = run.prepare(logs)
         if args.install_only:
             raise SystemExit(1 if failed else 0)
-        print(asyncio.run(run.measure(failed, logs, folder)))
+        print(asyncio.run(_until_ended(run.measure(failed, logs, folder))))
         print(f"\nsaved {folder}; what peers printed is in {logs}")
     except (ConfigError, OSError) as error:
         raise SystemExit(str(error)) from None
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        raise SystemExit(128 + signal.SIGINT) from None
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signal.SIGTERM) from None
+
+
+async def _until_ended(measuring: Coroutine[Any, Any, str]) -> str:
+    """SIGTERM ends a run as Ctrl-C does: with all processes that it started."""
+    task = asyncio.ensure_future(measuring)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 def _plan(repeats: Sequence[Iterable[Turn]], seconds: float) -> str:

@@ -1,9 +1,12 @@
 """A .gguf file as a folder of float16 safetensors, for a peer that does not read .gguf; made by transformers."""
 
 import argparse
+import copy
 from pathlib import Path
+from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM
 
 from bench.peers.protocol import take_stdout
 from bench.peers.transformers_static import load_model
@@ -16,8 +19,18 @@ def main() -> None:
     args = parser.parse_args()
     take_stdout()
     unfinished = args.out.with_name(args.out.name + ".part")
-    load_model(args.model, torch.float16).save_pretrained(unfinished)
+    plain(load_model(args.model, torch.float16)).save_pretrained(unfinished)
     unfinished.rename(args.out)
+
+
+def plain(model: Any) -> Any:
+    """The same weights in a model that does not know of its file: transformers saves no model read from a .gguf."""
+    config = copy.deepcopy(model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    again: Any = AutoModelForCausalLM.from_config(config, dtype=model.dtype)
+    again.load_state_dict(model.state_dict())
+    return again
 
 
 if __name__ == "__main__":

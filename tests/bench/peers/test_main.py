@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench.peers import __main__ as peers
@@ -16,6 +17,7 @@ from tests.bench.peers.fakes import CRASHES, peer_process
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """Runs the command; `commands` are the processes of systems that are not to be well."""
+    monkeypatch.setattr("bench.peers.process._END_S", 0.05)
     monkeypatch.setenv("CONVEYOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(peers, "load_vocabulary", lambda model: range(100))
     model = ResolvedModel("folder", Path("/nowhere"), "m")
@@ -78,6 +80,16 @@ def test_a_folder_of_today_is_not_mixed_with_another_run(run):
     run("--systems", "vllm_cpu", "--repeats", "1", "--workloads", "single")
     with pytest.raises(SystemExit, match="--name"):
         run("--systems", "vllm_cpu", "--repeats", "1", "--workloads", "single")
+
+
+def test_sigterm_ends_the_peers_too(run, tmp_path):
+    pid_file = tmp_path / "pid"
+    source = f"import os, signal; open({str(pid_file)!r}, 'w').write(str(os.getpid())); "
+    hangs = peer_process(before=source + "os.kill(os.getppid(), signal.SIGTERM); time.sleep(600)")
+    with pytest.raises(SystemExit) as stop:
+        run("--systems", "vllm_cpu", "--repeats", "1", "--workloads", "single", commands={"vllm_cpu": hangs})
+    assert stop.value.code == 143
+    assert not psutil.pid_exists(int(pid_file.read_text()))
 
 
 def test_what_was_measured_before_an_interruption_is_saved(run, monkeypatch, tmp_path):
