@@ -39,9 +39,9 @@ class Response:
         if token_id in self._end_token_ids:
             return "", Ending(FinishReason.STOP)
         if token_id in sampling.stop_token_ids:
-            text = self._detokenizer.push((token_id,)).text if sampling.include_stop_str_in_output else ""
+            text = self._detokenizer.push_token(token_id).text if sampling.include_stop_str_in_output else ""
             return text, Ending(FinishReason.STOP, stop_reason=token_id)
-        delta = self._detokenizer.push((token_id,))
+        delta = self._detokenizer.push_token(token_id)
         return delta.text, None if delta.stop is None else Ending(FinishReason.STOP, stop_reason=delta.stop)
 
     def add_prompt_logprobs(self, position: int, entries: tuple[TokenLogprobs, ...]) -> None:

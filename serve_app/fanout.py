@@ -47,7 +47,8 @@ async def gather(
 
     pumps = [asyncio.create_task(pump(stream)) for stream in streams]
     for task in pumps:
-        task.add_done_callback(lambda _: (arrived.set(), ended.set()))
+        task.add_done_callback(lambda _: arrived.set())
+        task.add_done_callback(lambda _: ended.set())
     try:
         while pending or not all(task.done() for task in pumps):
             await arrived.wait()

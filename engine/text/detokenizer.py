@@ -63,12 +63,16 @@ class Detokenizer:
         """The text that the next output tokens add; tokens behind one that completes a stop string are not read."""
         texts = []
         for token_id in token_ids:
-            self._num_tokens += 1
-            delta = self._checked(self._decoder.push(token_id))
+            delta = self.push_token(token_id)
             texts.append(delta.text)
             if delta.stop is not None:
                 return TextDelta("".join(texts), delta.stop)
         return TextDelta("".join(texts))
+
+    def push_token(self, token_id: int) -> TextDelta:
+        """The text that the next output token adds."""
+        self._num_tokens += 1
+        return self._checked(self._decoder.push(token_id))
 
     def finish(self) -> TextDelta:
         """All that was held back, once the request has ended otherwise than by a stop string."""
