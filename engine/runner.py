@@ -30,6 +30,7 @@ from engine.step.buffers import InputBuffers
 from engine.step.graphs import DecodeGraphs
 from engine.step.submitted import Readback, Sampling, SubmittedStep
 from engine.step.token_table import Row, TokenTable
+from engine.step.workspace import workspace_of
 
 _MIN_SAMPLES = 1024
 
@@ -70,6 +71,7 @@ class ModelRunner:
         # What the last step sampled, in its order. Graphs hold its address, so it never moves.
         self._sampled = torch.zeros(max(max_num_seqs, _MIN_SAMPLES), dtype=torch.int64, device=device)
         self._last: SubmittedStep | None = None
+        self._workspace = workspace_of(device)
         self._graphs = DecodeGraphs(graph_batch_sizes, device)
         self._graph_inputs = InputBuffers(device)
         if graph_batch_sizes:
@@ -97,10 +99,11 @@ class ModelRunner:
         else:
             inputs = self._inputs.load(arrays)
             prepared_s = self._clock()
-            hidden = self._forward(inputs)
-            prompt = self._prompt_logprobs(plan, rows, arrays, hidden)
-            if sampling:
-                logits = self._decoder.logits(hidden.index_select(0, inputs.logits_indices))
+            with self._workspace():
+                hidden = self._forward(inputs)
+                prompt = self._prompt_logprobs(plan, rows, arrays, hidden)
+                if sampling:
+                    logits = self._decoder.logits(hidden.index_select(0, inputs.logits_indices))
         forwarded_s = self._clock()
         drawn = None if logits is None else self._sample([rows[i] for i in sampling], logits)
         return self._submitted(drawn, prompt, begun_s, prepared_s, forwarded_s)

@@ -47,11 +47,21 @@ class _CudaGraph:
         return self._result
 
 
+class _Tapes:
+    """What the tapes of one computation, at all its batch sizes, have in common."""
+
+    def __init__(self, max_rows: int) -> None:
+        from kernels.cpu.recording import Workspace
+
+        self.workspace = Workspace(max_rows)
+        self.is_possible: bool | None = None       # not known before the first is made
+
+
 class _CpuTape:
     """Made at the first call. A computation that cannot be recorded is done anew each time."""
 
-    def __init__(self, compute: Callable[[], Tensor], workspace: Any) -> None:
-        self._compute, self._workspace = compute, workspace
+    def __init__(self, compute: Callable[[], Tensor], tapes: _Tapes) -> None:
+        self._compute, self._tapes = compute, tapes
         self._result: Tensor | None = None
         self._recording: Any = None
 
@@ -63,11 +73,11 @@ class _CpuTape:
             replay(self._recording)
             assert self._result is not None
             return self._result
-        if self._workspace is None:
+        tapes = self._tapes
+        if tapes.is_possible is False:
             return self._compute()
-        self._result, self._recording = record(self._compute, self._workspace)
-        if self._recording is None:
-            self._workspace = None
+        self._result, self._recording = record(self._compute, tapes.workspace, check=tapes.is_possible is None)
+        tapes.is_possible = self._recording is not None
         return self._result
 
 
@@ -82,9 +92,7 @@ class DecodeGraphs:
         if device.type == "cuda":
             self._pool = torch.cuda.graph_pool_handle()
         elif batch_sizes:
-            from kernels.cpu.recording import Workspace
-
-            self._pool = Workspace(max(batch_sizes))
+            self._pool = _Tapes(max(batch_sizes))
 
     def batch_size_for(self, num_requests: int) -> int | None:
         """The smallest recorded batch that holds `num_requests`; None if none does."""

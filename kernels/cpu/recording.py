@@ -10,12 +10,13 @@ therefore not recorded, but computed each time.
 """
 
 import importlib
-import itertools
 import mmap
 import sys
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -31,18 +32,22 @@ _ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty"})
 
 
 class Workspace:
-    """Memory for the intermediate results of recordings of up to `max_rows` rows, which all of them share.
+    """Memory for the intermediate results of computations on up to `max_rows` rows, one after the other.
 
     A buffer is free when nothing but the workspace refers to it, as with any allocator; so a recording uses the memory
-    of what is dead by then, and every recording uses that of the others.
+    of what is dead by then, and every recording uses that of the others. Unlike malloc's, this memory is never given
+    back: the system would hand it out again page by page, at more cost than many a kernel.
     """
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self._buffers: dict[int, list[tuple[mmap.mmap, NDArray[np.uint8]]]] = {}  # bytes of a row -> memory, lent array
+        self._places: list[tuple[int, mmap.mmap]] = []             # (address, memory), ascending
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An array whose first dimension is at most max_rows."""
+        """An array; memory of its own, if its first dimension is more than max_rows."""
+        if shape[0] > self.max_rows:
+            return np.empty(shape, dtype)
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
         return self._free(row_bytes)[: shape[0] * row_bytes].view(dtype).reshape(shape)
 
@@ -51,13 +56,16 @@ class Workspace:
         for index in range(len(buffers)):
             if sys.getrefcount(buffers[index][1]) == 2:            # the tuple's, and the argument's
                 return buffers[index][1]
-        memory = mmap.mmap(-1, max(1, row_bytes * self.max_rows))  # pages that nobody touches are not there
+        memory = mmap.mmap(-1, max(1, row_bytes * self.max_rows), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):                         # pages that nobody touches are not there
+            memory.madvise(mmap.MADV_HUGEPAGE)
         buffers.append((memory, np.frombuffer(memory, np.uint8)))
+        insort(self._places, (_address(buffers[-1][1]), memory), key=itemgetter(0))
         return buffers[-1][1]
 
     def holds(self, array: NDArray[Any]) -> bool:
         """Whether the array lies in one of the buffers."""
-        return self._memory_at(array.ctypes.data) is not None
+        return self._memory_at(_address(array)) is not None
 
     def unowned(self, tensor: Tensor) -> Tensor:
         """The same float32 numbers, without keeping their buffer from being lent again."""
@@ -67,10 +75,16 @@ class Workspace:
         return torch.from_numpy(np.frombuffer(memory, np.float32, tensor.numel())).view(tensor.shape)
 
     def _memory_at(self, address: int) -> mmap.mmap | None:
-        for memory, lent in itertools.chain.from_iterable(self._buffers.values()):
-            if 0 <= address - lent.ctypes.data < lent.nbytes:
-                return memory
-        return None
+        after = bisect_right(self._places, address, key=itemgetter(0))
+        if not after:
+            return None
+        start, memory = self._places[after - 1]
+        return memory if address < start + len(memory) else None
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 class Recording:
@@ -98,6 +112,7 @@ class Recording:
 
 
 _current: ContextVar[Recording | None] = ContextVar("recording", default=None)
+_workspace: ContextVar[Workspace | None] = ContextVar("workspace", default=None)
 
 
 def current() -> Recording | None:
@@ -106,10 +121,21 @@ def current() -> Recording | None:
 
 
 @contextmanager
+def working_in(workspace: Workspace) -> Iterator[None]:
+    """Results of kernels that are called here lie in the workspace."""
+    token = _workspace.set(workspace)
+    try:
+        yield
+    finally:
+        _workspace.reset(token)
+
+
+@contextmanager
 def _being_made(recording: Recording) -> Iterator[None]:
     token = _current.set(recording)
     try:
-        yield
+        with working_in(recording.workspace):
+            yield
     finally:
         _current.reset(token)
 
@@ -142,13 +168,16 @@ def _is_view(op: Any, args: Any, result: Any) -> bool:
     )
 
 
-def record(compute: Callable[[], Tensor], workspace: Workspace) -> tuple[Tensor, Recording | None]:
+def record(
+    compute: Callable[[], Tensor], workspace: Workspace, *, check: bool = True
+) -> tuple[Tensor, Recording | None]:
     """Computes, and records it. (result, None) where something but our kernels touches data.
 
-    The result of a replay lies where this result lies, until the next recording or replay with this workspace.
+    The result of a replay lies where this result lies, until the next recording or replay with this workspace. The
+    check takes longer than all else: `check=False` where a computation of the same ops has been recorded before.
     """
     recording, others = Recording(workspace), _OtherOps()
-    with _being_made(recording), others:
+    with _being_made(recording), others if check else nullcontext():
         result = compute()
     if others.found:
         return result, None
@@ -157,11 +186,11 @@ def record(compute: Callable[[], Tensor], workspace: Workspace) -> tuple[Tensor,
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Memory for a result: of the workspace while a recording is made."""
-    recording = current()
-    return np.empty(shape, dtype) if recording is None else recording.workspace.empty(shape, dtype)
+    """Memory for a result: of the workspace, if there is one."""
+    workspace = _workspace.get()
+    return np.empty(shape, dtype) if workspace is None else workspace.empty(shape, dtype)
 
 
 def empty_tensor(shape: tuple[int, ...]) -> Tensor:
     """The same as a float32 tensor."""
-    return torch.empty(shape) if current() is None else torch.from_numpy(empty(shape))
+    return torch.empty(shape) if _workspace.get() is None else torch.from_numpy(empty(shape))

@@ -21,7 +21,7 @@ from kernels.cpu.recording import Recording, current
 Tape = NDArray[np.int64]
 
 _NO_TAPE: Tape = np.zeros(0, np.int64)
-_CHUNKS_PER_THREAD = 4  # more than one, so that a thread that was held up leaves its work to the others
+_CHUNKS_PER_THREAD = 16  # more than one, so that a thread that was held up leaves its work to the others
 
 
 class WorkerPool:
