@@ -78,7 +78,8 @@ class Run:
         stamp = stamped(SCHEMA)
         objective = Objective(self._args.ttft_objective_s, self._args.tpot_objective_s)
         text = ""
-        roster = Roster(openers, failed=failed, limit_s=self._args.turn_limit_s)
+        reserve_bytes = int(self._args.reserve_gib * 2**30)
+        roster = Roster(openers, failed=failed, limit_s=self._args.turn_limit_s, reserve_bytes=reserve_bytes)
         num_turns = sum(map(len, self.repeats))
         with tqdm(total=num_turns, unit="turn") as bar:
             async with roster.closing():

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--peer-dtype", default="float32", help="of both transformers peers")
     parser.add_argument("--vllm-dtype", default="auto", help="auto: bfloat16 where the processor has it, else float32")
     parser.add_argument("--kv-tokens", type=int, default=32768, help="that a system's KV cache holds")
+    parser.add_argument("--reserve-gib", type=float, default=6.0, help="idle systems are ended to start one with this")
     parser.add_argument("--turn-limit-s", type=float, default=3600, help="a system whose turn takes longer is killed")
     parser.add_argument("--ttft-objective-s", type=float, default=2.0, help="a good request's TTFT is at most this")
     parser.add_argument("--tpot-objective-s", type=float, default=0.25, help="and its TPOT at most this")

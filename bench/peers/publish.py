@@ -29,7 +29,7 @@ def publish(found: Comparison, objective: Objective, stamp: Mapping[str, Any], w
     unfinished = where / "results.json.part"
     unfinished.write_text(json.dumps(document(found, objective, stamp)) + "\n", encoding="utf-8")
     unfinished.rename(where / "results.json")
-    picture = comparison_figure(panels(found), title=_title(found), text=_text(found, machine))
+    picture = comparison_figure(panels(found), base=_base_label(found), title=_title(found), text=_text(found, machine))
     save(picture, where / "peers.png")
     return text
 
@@ -96,6 +96,10 @@ def _title(found: Comparison) -> str:
 
 
 def _text(found: Comparison, machine: Mapping[str, Any]) -> str:
-    base = base_of(found)
-    times = f"times {SYSTEMS[base].label}" if base else "nothing was measured"
+    times = f"times those of {_base_label(found)}"
     return f"Output tokens/s, {times}: median of the repeats, and each. {machine['cpu']}, {machine['cores']} cores."
+
+
+def _base_label(found: Comparison) -> str:
+    base = base_of(found)
+    return SYSTEMS[base].label if base else "nothing: no system gave a figure"

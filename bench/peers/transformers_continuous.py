@@ -1,8 +1,8 @@
 """The peer that comes with transformers: its own continuous batching (`generate_batch`), float32 by default.
 
 Run by `python -m bench.peers`, in a process of its own. `generate_batch` takes no arrivals, so its manager is used as
-`generate_batch` itself uses it. On a processor the manager computes attention by `sdpa` with a mask over all cached
-tokens, which is the faster of the two that it allows there.
+`generate_batch` itself uses it. On a processor the manager computes attention by `sdpa`, the model's default, with a
+mask over all cached tokens.
 """
 
 import argparse

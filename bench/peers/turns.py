@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+import psutil
+
 from bench.memory import MemorySampler
 from bench.metrics import Objective, summarize
 from bench.systems import Measurement, OnDone, System, warm_up
@@ -56,17 +58,33 @@ def turns_of(
     return of_servers + [Turn(repeat, system, label) for label in workloads for system in residents]
 
 
-class Roster:
-    """The systems of a run: opened at their first turn, then kept; one that fails has no further turn."""
+def available_bytes() -> int:
+    """Memory that a new process could have."""
+    return int(psutil.virtual_memory().available)
 
-    def __init__(self, openers: Mapping[str, Opener], *, failed: Mapping[str, str], limit_s: float) -> None:
-        """`failed` are known to have failed, with the reason; `limit_s` is for each turn, its opening included."""
+
+class Roster:
+    """The systems of a run: opened at their first turn, then kept while there is memory for others.
+
+    One that fails has no further turn.
+    """
+
+    def __init__(
+        self, openers: Mapping[str, Opener], *, failed: Mapping[str, str], limit_s: float, reserve_bytes: int = 0,
+        available: Callable[[], int] = available_bytes,
+    ) -> None:  # fmt: skip
+        """`failed` are known to have failed, with the reason; `limit_s` is for each turn, its opening included.
+
+        Before a system is opened, idle ones are closed until `reserve_bytes` are available.
+        """
         self.reasons = dict(failed)
         self.descriptions: dict[str, dict[str, object]] = {}
         self.startups_s: dict[str, list[float]] = {}
         self._openers = openers
         self._limit_s = limit_s
-        self._open: dict[str, tuple[Loaded, contextlib.AsyncExitStack]] = {}
+        self._reserve_bytes = reserve_bytes
+        self._available = available
+        self._open: dict[str, tuple[Loaded, contextlib.AsyncExitStack]] = {}   # last: used last
 
     async def take(self, turn: Turn, workload: Workload, objective: Objective, on_done: OnDone) -> Outcome:
         """Give the system its turn. Any failure of it, and more time than `limit_s`, ends it."""
@@ -85,13 +103,15 @@ class Roster:
         if turn.system not in self._open:
             await self._start(turn.system)
             await warm_up(self._open[turn.system][0], workload)
-        system, _ = self._open[turn.system]
+        system, _ = self._open[turn.system] = self._open.pop(turn.system)
         async with MemorySampler(system.pid) as memory:
             records, figures = await system.run(workload, on_done)
         summary = summarize(records, objective)
         return Measurement(turn.system, workload, turn.repeat, summary, figures, memory.peak_bytes, tuple(records))
 
     async def _start(self, name: str) -> None:
+        while self._open and self._available() < self._reserve_bytes:
+            await self.close(next(reversed(self._open)))   # turns go round: its next turn is the furthest away
         stack = contextlib.AsyncExitStack()
         system = await stack.enter_async_context(self._openers[name]())
         self._open[name] = system, stack

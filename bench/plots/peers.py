@@ -13,13 +13,17 @@ from bench.plots.style import GREY, caption, figure
 Bars = Mapping[str, Mapping[str, Any]]
 
 
-def comparison_figure(panels: Mapping[str, Bars], *, title: str, text: str) -> Figure:
-    """`panels`: label of a workload -> bars. A system without a ratio keeps its place, with the reason."""
+def comparison_figure(panels: Mapping[str, Bars], *, base: str, title: str, text: str) -> Figure:
+    """`panels`: label of a workload -> bars; `base`: what ratios are to.
+
+    A system without a ratio keeps its place, with the reason.
+    """
     num_bars = max(len(bars) for bars in panels.values())
     width = 4.3 * len(panels) + 2.6
     drawn, axes = figure(1, len(panels), figsize=(width, 0.42 * num_bars + 1.9), sharey=True)
     for of_axes, (label, bars) in zip(axes[0], panels.items(), strict=True):
         _panel(of_axes, label, bars)
+        of_axes.set_xlabel(f"times {base}", fontsize=10)
     caption(drawn, title, text)
     return drawn
 
@@ -42,7 +46,7 @@ def _panel(of_axes: Axes, label: str, bars: Bars) -> None:
         told = f"{median:.2f}×"
         of_axes.text(max(bar["ratios"]) + 0.025 * longest, place, told, va="center", fontsize=10)
     of_axes.set_yticks(range(len(bars)), list(bars), fontsize=10)
-    of_axes.set(title=label, xlim=(0, 1.2 * longest), ylim=(len(bars) - 0.4, -0.6), xlabel="times the base")
+    of_axes.set(title=label, xlim=(0, 1.2 * longest), ylim=(len(bars) - 0.4, -0.6))
     of_axes.tick_params(axis="y", length=0)
     of_axes.grid(axis="x", color="#E4E4E4", linewidth=0.8)
     of_axes.set_axisbelow(True)

@@ -96,6 +96,16 @@ async def test_a_system_that_fails_is_closed_and_the_others_go_on():
     assert roster.reasons == {"a": "a long story"}
 
 
+async def test_idle_systems_make_room_those_whose_turn_is_furthest_away_first():
+    log, room = [], iter([2, 1, 2])                           # when b is opened, when c is, after one was closed
+    systems = {name: FakeSystem(name, log).open for name in "abc"}
+    roster = Roster(systems, failed={}, limit_s=60.0, reserve_bytes=2, available=lambda: next(room))
+    turns = [Turn(0, name, "single") for name in "abac"]
+    async with roster.closing():
+        [o async for o in play(roster, turns, WORKLOADS, (), OBJECTIVE, ignore)]
+    assert [entry for entry in log if len(entry) == 2] == ["+a", "+b", "-a", "+c", "-b", "-c"]
+
+
 async def test_what_could_not_be_installed_has_no_turn():
     outcomes, _ = await outcomes_of([], [Turn(0, "a", "single")], failed={"a": "pip said no"})
     assert outcomes == [Failure(Turn(0, "a", "single"), "pip said no")]

@@ -16,11 +16,12 @@ BARS = {
 
 @pytest.fixture
 def drawn():
-    return comparison_figure({"burst 128": BARS, "single": BARS}, title="t", text="x")
+    return comparison_figure({"burst 128": BARS, "single": BARS}, base="peer", title="t", text="x")
 
 
 def test_a_panel_a_workload_a_bar_a_system_at_the_median(drawn):
     assert [axes.get_title(loc="left") for axes in drawn.axes] == ["burst 128", "single"]
+    assert [axes.get_xlabel() for axes in drawn.axes] == ["times peer", "times peer"]
     bars = [bar for container in drawn.axes[0].containers for bar in container]
     assert [bar.get_width() for bar in bars] == [6.5, 1.0]
     assert [bar.get_facecolor() for bar in bars] == [to_rgba("#0072B2"), to_rgba("#888888")]
@@ -38,5 +39,5 @@ def test_a_system_without_a_ratio_says_why(drawn):
 
 def test_it_is_saved_even_if_nothing_ran(tmp_path):
     nothing = {"burst 8": {"broken": BARS["broken"]}}
-    path = save(comparison_figure(nothing, title="t", text="x"), tmp_path / "p.png")
+    path = save(comparison_figure(nothing, base="peer", title="t", text="x"), tmp_path / "p.png")
     assert path.read_bytes().startswith(b"\x89PNG")
