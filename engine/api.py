@@ -19,6 +19,7 @@ from engine.errors import (
 )
 from engine.model.hub import ResolvedModel
 from engine.model.hub import resolve as resolve_model
+from engine.outbox import PauseFor
 from engine.outputs import EngineStats, Histogram, RequestOutput, Task, TokenLogprobs
 from engine.request import FinishReason, GenerationRequest
 from engine.sampling.grammar.spec import GrammarSpec
@@ -100,8 +101,11 @@ class Engine(Protocol):
         Closing the iterator early aborts the request.
         """
 
-    def steps(self) -> AsyncIterator[tuple[RequestOutput, ...]]:
+    def steps(self, pause_for: PauseFor | None = None) -> AsyncIterator[tuple[RequestOutput, ...]]:
         """The outputs of ALL requests submitted with `submit`, as one multiplexed stream for one consumer.
+
+        After an item of n requests, only first and last outputs of a request come within the next `pause_for(n)`
+        seconds.
 
         An item holds at most one output per request; an empty one is a heartbeat, sent at least every 0.5 s.
         Raises EngineDeadError when the engine dies; ends after shutdown.

@@ -5,7 +5,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from engine.config import EngineConfig
 from engine.continuation import Continuation
 from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
 from engine.errors import EngineDeadError, EngineError
+from engine.outbox import Outbox, PauseFor
 from engine.outputs import EngineStats, RequestOutput
 from engine.request import GenerationRequest
 from engine.sampling.grammar.checks import GrammarError
@@ -54,8 +54,7 @@ class AsyncEngine:
         self._is_stepping = False
         self._streams = RequestStreams()
         self._submitted: set[str] = set()              # live requests whose outputs go through `steps`
-        self._outbox: dict[str, RequestOutput] = {}    # request_id -> merged outputs `steps` has not yielded yet
-        self._outbox_filled = asyncio.Event()
+        self._outbox = Outbox()                        # outputs `steps` has not yielded yet
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -72,17 +71,22 @@ class AsyncEngine:
             self._submitted.discard(request.request_id)
             raise
 
-    async def steps(self) -> AsyncIterator[tuple[RequestOutput, ...]]:
+    async def steps(self, pause_for: PauseFor | None = None) -> AsyncIterator[tuple[RequestOutput, ...]]:
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._outbox_filled.wait(), HEARTBEAT_S)
-            self._outbox_filled.clear()
-            outputs, self._outbox = tuple(self._outbox.values()), {}
+            outputs = await self._outbox.take(HEARTBEAT_S)
             yield outputs
+            rest_until_s = self._loop.time() + (pause_for(len(outputs)) if pause_for and outputs else 0.0)
+            while not self._over and (rest_s := rest_until_s - self._loop.time()) > 0:
+                if urgent := await self._outbox.take_urgent(rest_s):
+                    yield urgent
             if self._dead:
                 raise self._dead
             if self._ended and not self._outbox:
                 return
+
+    @property
+    def _over(self) -> bool:
+        return self._ended or self._dead is not None
 
     async def generate(self, request: EngineRequest) -> AsyncIterator[RequestOutput]:
         outputs = self._streams.open(request.request_id)
@@ -184,23 +188,20 @@ class AsyncEngine:
             if request_id not in self._submitted:
                 self._streams.deliver((output,))
                 continue
-            earlier = self._outbox.get(request_id)
-            self._outbox[request_id] = output if earlier is None else earlier.then(output)
+            self._outbox.put(output)
             if output.is_finished:
                 self._submitted.discard(request_id)
-        if self._outbox:
-            self._outbox_filled.set()
 
     def _fail(self, error: EngineDeadError) -> None:
         self._dead = error
         self._streams.fail(error)
         self._settle_commands(error)
-        self._outbox_filled.set()
+        self._outbox.wake()
 
     def _end(self) -> None:
         self._ended = True
         self._settle_commands(EngineDeadError("the engine is shutting down"))
-        self._outbox_filled.set()
+        self._outbox.wake()
 
     def _settle_commands(self, error: EngineError) -> None:
         while self._commands:

@@ -3,29 +3,20 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
 from engine.api import RequestOutput
 from serve_app.replicas import Outputs
 
+MAX_PAUSE_S = 0.02
+PAUSE_PER_STREAM_S = 0.0003          # about what one item costs this process and the next one
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The shortest time between two items of one stream: next to none for a few streams, bounded for many.
+
+def pause_s(num_streams: int) -> float:
+    """The shortest time between two items of one stream: next to none for a few, bounded for many.
 
     An item per token costs more than the token does; below this pace items carry several tokens.
     """
-
-    per_stream_s: float
-    most_s: float
-
-    def pause_s(self, num_streams: int) -> float:
-        return min(self.most_s, self.per_stream_s * num_streams)
-
-
-BESIDE_A_GPU = Pace(0.0003, 0.02)    # about what an item costs this process and the next one
-# Here an item takes from the engine what it costs all processes on its way: 2 ms, a quarter of a core at this pace.
-ON_THE_ENGINES_CORES = Pace(0.008, 0.25)
+    return min(MAX_PAUSE_S, PAUSE_PER_STREAM_S * num_streams)
 
 
 async def gather(

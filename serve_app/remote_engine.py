@@ -26,7 +26,7 @@ from engine.api import (
 )
 from serve_app.config import AppConfig
 from serve_app.engine_actor import EngineActor
-from serve_app.fanout import BESIDE_A_GPU, ON_THE_ENGINES_CORES, Pace, gather
+from serve_app.fanout import gather, pause_s
 from serve_app.replicas import Outputs
 
 log = logging.getLogger(__name__)
@@ -76,8 +76,7 @@ def remote_engine(
         max_restarts=0,
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0),
     )
-    pace = BESIDE_A_GPU if device.startswith("cuda") else ON_THE_ENGINES_CORES
-    return RemoteEngine(actor_class.remote(config, create), pace=pace)
+    return RemoteEngine(actor_class.remote(config, create))
 
 
 class RemoteEngine:
@@ -91,12 +90,10 @@ class RemoteEngine:
         self,
         actor: Any,                                   # handle of an EngineActor
         *,
-        pace: Pace = BESIDE_A_GPU,
         clock: Callable[[], float] = time.monotonic,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
         self._actor = actor
-        self._pace = pace
         self._clock = clock
         self._exit_process = exit_process
         self._streams = RequestStreams()
@@ -119,7 +116,7 @@ class RemoteEngine:
         submission = asyncio.ensure_future(_unwrapped(self._actor.submit.remote(requests)))
         try:
             await asyncio.shield(submission)
-            async with aclosing(gather(streams, lambda: self._pace.pause_s(len(self._streams)))) as items:
+            async with aclosing(gather(streams, lambda: pause_s(len(self._streams)))) as items:
                 async for outputs in items:
                     unfinished -= {output.request_id for output in outputs if output.is_finished}
                     yield outputs

@@ -76,9 +76,11 @@ class _CpuTape:
         tapes = self._tapes
         if tapes.is_possible is False:
             return self._compute()
-        self._result, self._recording = record(self._compute, tapes.workspace, check=tapes.is_possible is None)
-        tapes.is_possible = self._recording is not None
-        return self._result
+        result, recording = record(self._compute, tapes.workspace, check=tapes.is_possible is None)
+        tapes.is_possible = recording is not None
+        if recording is not None:
+            self._result, self._recording = result, recording
+        return result
 
 
 class DecodeGraphs:

@@ -22,7 +22,7 @@ def add_dot(builder: Any, sums: Any, weights: Any, x: Any) -> Any:
     """sums + the four products of unsigned bytes of `weights` and signed bytes of `x`; all int32 x 16."""
     if has("avx512vnni"):
         return call(builder, "llvm.x86.avx512.vpdpbusd.512", sums.type, sums, weights, x)
-    if has("avx512bw"):
+    if has("avx512bw") and not EXACT:
         return _by_pairs(builder, "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", sums, weights, x)
     halves = [_half_dot(builder, *(_half(builder, v, first) for v in (sums, weights, x))) for first in (0, LANES // 2)]
     return builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(_I32, LANES), list(range(LANES))))

@@ -2,14 +2,16 @@
 
 import functools
 
-from llvmlite import binding
-from numba.core import config
+from numba.core import codegen, config
 
 
 @functools.cache
+def _features() -> frozenset[str]:
+    """LLVM target features, each with its sign: the user's choice, or the host's but what numba is to avoid."""
+    chosen: str | None = getattr(config, "CPU_FEATURES")  # noqa: B009 - it has no static attribute of this name
+    return frozenset((codegen.get_host_cpu_features() if chosen is None else chosen).split(","))
+
+
 def has(feature: str) -> bool:
     """Whether kernels may use an LLVM target feature: avx2, avx512vnni, f16c, …"""
-    chosen: str | None = getattr(config, "CPU_FEATURES")  # noqa: B009 - the user's own choice, which the compiler obeys
-    if chosen is not None:
-        return f"+{feature}" in chosen.split(",")
-    return bool(binding.get_host_cpu_features().get(feature, False))
+    return f"+{feature}" in _features()

@@ -101,25 +101,31 @@ def _add_panel(typing_context, x, starts, x_scales, num_groups, num_rows, weight
 
 
 @kernel
-def _quantise_rows(x, num_groups, x_bytes, scales, starts, start, stop):
-    """Rows [start, stop) of x become signed bytes, with a scale and a start for each group.
+def _quantise_rows(x, depth, num_groups, x_bytes, scales, starts, start, stop):
+    """Rows [start, stop) of x [., depth] become signed bytes, with a scale and a start for each group.
 
     A NaN or an infinity makes its group's scale NaN, and so the row's outputs.
     """
     zero = splat(np.float32(0))
+    short = np.zeros(GROUP, np.float32)                                # the last group, where it is cut off
     for group in range(start * num_groups, stop * num_groups):
-        first = group * GROUP
+        row, place = divmod(group, num_groups)
+        width = min(GROUP, depth - place * GROUP)
+        values = x[row * depth + place * GROUP :]
+        if width < GROUP:
+            short[:width] = values[:width]
+            values = short
         tops, strange = zero, zero
-        for i in range(first, first + GROUP, LANES):
-            tops, strange = maximum(tops, absolute(load(x, i))), fma(load(x, i), zero, strange)
+        for i in range(0, GROUP, LANES):
+            tops, strange = maximum(tops, absolute(load(values, i))), fma(load(values, i), zero, strange)
         top = largest(tops)
         inverse, scale = np.float32(0), np.float32(0)
         if top > np.float32(_SMALLEST):
             inverse, scale = np.float32(127) / top, top / np.float32(127)
         sums = zero
-        for i in range(first, first + GROUP, LANES):
-            steps = nearest(mul(load(x, i), splat(inverse)))
-            store_bytes(x_bytes, i, steps)
+        for i in range(0, GROUP, LANES):
+            steps = nearest(mul(load(values, i), splat(inverse)))
+            store_bytes(x_bytes, group * GROUP + i, steps)
             sums = add(sums, steps)
         scales[group] = scale + total(strange)
         starts[group] = -_OFFSET * np.int32(total(sums))
@@ -151,22 +157,19 @@ class Int8Weights:
     """Packed weights of [N, K] and the product with them."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        num_outputs, depth = weight.shape
-        self._missing = -depth % GROUP
-        self._num_groups = -(-depth // GROUP)
-        self._shape = (num_outputs, self._num_groups)
-        self._weights, self._scales = _quantised_panels(pad(weight, (0, self._missing)) if self._missing else weight)
+        num_outputs, self._depth = weight.shape
+        num_groups, missing = -(-self._depth // GROUP), -self._depth % GROUP
+        self._shape = (num_outputs, num_groups)
+        self._weights, self._scales = _quantised_panels(pad(weight, (0, missing)) if missing else weight)
         self._bias = optional(bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, K] float32, contiguous -> [T, N] float32"""
         num_rows, (num_outputs, num_groups) = x.shape[0], self._shape
-        if self._missing:
-            x = pad(x, (0, self._missing))
         x_bytes = empty((num_rows, num_groups * GROUP), np.int8).reshape(-1)
         scales, starts = (empty((num_rows, num_groups), dtype).reshape(-1) for dtype in (np.float32, np.int32))
         threads.run(
-            _launch_quantise_rows, (flat(x), num_groups, x_bytes, scales, starts), num_rows,
+            _launch_quantise_rows, (flat(x), self._depth, num_groups, x_bytes, scales, starts), num_rows,
             min_items=_CHUNK_ELEMENTS // (num_groups * GROUP),
         )  # fmt: skip
         out = empty_tensor((num_rows, num_outputs))

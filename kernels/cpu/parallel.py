@@ -11,8 +11,8 @@ until the next job wakes it.
 A tape takes down the jobs that are run, with a copy of their arguments; `replay` runs them again, in one call.
 
 tape     int64: where the next entry goes, then entries: code, words of arguments, items, chunks, the arguments
-board    int64: TICKET, CODE, ARGUMENTS, ITEMS, DONE, BUSY, STOP, each on a cache line of its own, then two lines for
-         each worker: whether it sleeps, and the semaphore it sleeps on
+board    int64: TICKET, CODE, ARGUMENTS, ITEMS, DONE, BUSY, STOP, FAILED, each on its own cache line, then two lines
+         for each worker: whether it sleeps, and the semaphore it sleeps on
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from kernels.cpu.atomics import atomic_add, atomic_exchange, atomic_load, atomic
 from kernels.cpu.jit import kernel
 
 LINE = 8  # int64 of a cache line
-TICKET, CODE, ARGUMENTS, ITEMS, DONE, BUSY, STOP, WORKERS = (LINE * line for line in range(8))
+TICKET, CODE, ARGUMENTS, ITEMS, DONE, BUSY, STOP, FAILED, WORKERS = (LINE * line for line in range(9))
 MOST_CHUNKS = (1 << 16) - 1
 HEADER = 4  # words of an entry before its arguments
 
@@ -64,7 +64,7 @@ def job(typing_context, kernel, arguments):
     """(code, arguments, words of these): by these addresses any thread can run kernel(*arguments, start, stop), until
     the function that calls this returns.
 
-    The kernel must not raise: nobody would hear of it.
+    A kernel that raises leaves its chunk unfinished and FAILED on the board.
     """
     signature_of_kernel = kernel.get_call_type(typing_context, (*arguments, types.intp, types.intp), {})
 
@@ -79,7 +79,7 @@ def job(typing_context, kernel, arguments):
         for index, value in enumerate(values):
             builder.store(value, cgutils.gep_inbounds(builder, held, 0, index))
 
-        function_type = ir.FunctionType(ir.VoidType(), [number, number, number])
+        function_type = ir.FunctionType(number, [number, number, number])
         name = builder.module.get_unique_name(f"job.{kernel.dispatcher.__name__}")
         code = ir.Function(builder.module, function_type, name)
         code.linkage = "internal"
@@ -89,10 +89,10 @@ def job(typing_context, kernel, arguments):
         compiled = kernel.dispatcher.overloads[signature_of_kernel.args]
         context.active_code_library.add_linking_library(compiled.library)
         function = context.declare_function(builder.module, compiled.fndesc)
-        context.call_conv.call_function(
+        status, _ = context.call_conv.call_function(
             inner, function, compiled.fndesc.restype, compiled.fndesc.argtypes, [*taken, *code.args[1:]]
         )
-        inner.ret_void()
+        inner.ret(inner.zext(status.is_error, number))
         words = ir.Constant(number, -(-context.get_abi_sizeof(frame) // 8))
         addresses = [builder.ptrtoint(pointer, number) for pointer in (code, held)]
         return context.make_tuple(builder, signature.return_type, [*addresses, words])
@@ -101,14 +101,21 @@ def job(typing_context, kernel, arguments):
 
 
 @intrinsic
-def _run_chunk(typing_context, code, arguments, start, stop):
+def _call(typing_context, code, arguments, start, stop):
+    """The kernel of a job over [start, stop); not 0 if it has raised."""
+
     def codegen(context, builder, signature, args):
         number = ir.IntType(64)
-        function_type = ir.FunctionType(ir.VoidType(), [number, number, number])
-        builder.call(builder.inttoptr(args[0], function_type.as_pointer()), args[1:])
-        return context.get_dummy_value()
+        function_type = ir.FunctionType(number, [number, number, number])
+        return builder.call(builder.inttoptr(args[0], function_type.as_pointer()), args[1:])
 
-    return types.void(types.intp, types.intp, types.intp, types.intp), codegen
+    return types.int64(types.intp, types.intp, types.intp, types.intp), codegen
+
+
+@kernel
+def _run_chunk(board, code, arguments, start, stop):
+    if _call(code, arguments, start, stop) != 0:
+        atomic_store(board, FAILED, 1)
 
 
 @kernel
@@ -128,7 +135,7 @@ def _work(board):
         if not atomic_replace(board, TICKET, ticket, ticket + 1):
             continue
         items = board[ITEMS]
-        _run_chunk(board[CODE], board[ARGUMENTS], items * chunk // num_chunks, items * (chunk + 1) // num_chunks)
+        _run_chunk(board, board[CODE], board[ARGUMENTS], items * chunk // num_chunks, items * (chunk + 1) // num_chunks)
         atomic_add(board, DONE, 1)
 
 
@@ -136,7 +143,7 @@ def _work(board):
 def _run(board, code, arguments, num_items, num_chunks):
     """Who finds the workers busy with another caller's job does all of it alone."""
     if num_chunks < 2 or board.size == WORKERS or atomic_exchange(board, BUSY, 1) == 1:
-        _run_chunk(code, arguments, 0, num_items)
+        _run_chunk(board, code, arguments, 0, num_items)
         return
     board[CODE], board[ARGUMENTS], board[ITEMS] = code, arguments, num_items
     atomic_store(board, DONE, 0)

@@ -33,7 +33,8 @@ class WorkerPool:
         self._lines = range(parallel.WORKERS, self._board.size, 2 * parallel.LINE)
         semaphore_init = ctypes.CDLL(None).sem_init
         for line in self._lines:
-            semaphore_init(ctypes.c_void_p(self._board[line + parallel.LINE :].ctypes.data), 0, 0)
+            if semaphore_init(ctypes.c_void_p(self._board[line + parallel.LINE :].ctypes.data), 0, 0):
+                raise OSError("this system has no unnamed semaphores for the threads of CPU kernels")
         self._threads = [
             threading.Thread(target=parallel.serve, args=(self._board, line), name="conveyor-kernel", daemon=True)
             for line in self._lines
@@ -47,9 +48,16 @@ class WorkerPool:
         """launch(board, tape, num_items, number of chunks, *arguments), at least `min_items` in a chunk."""
         num_chunks = min(self.num_threads * _CHUNKS_PER_THREAD, num_items // max(min_items, 1), parallel.MOST_CHUNKS)
         launch(self._board, tape, num_items, num_chunks if self.num_threads > 1 else 1, *arguments)
+        self._raise_if_failed()
 
     def replay(self, tape: Tape) -> None:
         parallel.replay(self._board, tape)
+        self._raise_if_failed()
+
+    def _raise_if_failed(self) -> None:
+        if self._board[parallel.FAILED]:
+            self._board[parallel.FAILED] = 0
+            raise RuntimeError("a CPU kernel failed: no memory for its scratch, or arrays that do not fit together")
 
     @property
     def sleeping(self) -> list[bool]:

@@ -117,3 +117,25 @@ def test_a_closed_pool_leaves_no_thread(pool_of):
     assert threading.active_count() == before + 2
     pool.close()
     assert threading.active_count() == before
+
+
+@kernel
+def _raise_on_three(values, start, stop):
+    for i in range(start, stop):
+        if i == 3:
+            raise ValueError
+        values[i] = 1
+
+
+@kernel
+def _launch_raise_on_three(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_raise_on_three, arguments), num_items, num_chunks)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_kernel_that_raises_reaches_the_caller_and_the_pool_lives_on(pool_of, num_threads):
+    pool = pool_of(num_threads)
+    with pytest.raises(RuntimeError, match="a CPU kernel failed"):
+        pool.run(_launch_raise_on_three, (np.zeros(8, np.int64),), 8, 1, NO_TAPE)
+    counts, _ = count(pool, 8)
+    assert (counts == 1).all()

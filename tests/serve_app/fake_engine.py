@@ -73,7 +73,7 @@ class FakeEngine:
         self._accept(request)
         self._running[request.request_id] = asyncio.create_task(self._run(request))
 
-    async def steps(self) -> AsyncIterator[tuple[RequestOutput, ...]]:
+    async def steps(self, pause_for: object = None) -> AsyncIterator[tuple[RequestOutput, ...]]:
         while self.death is None:
             try:
                 yield (await asyncio.wait_for(self._outbox.get(), 0.5),)

@@ -6,7 +6,7 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from engine.api import ContextTooLong, EngineDeadError
+from engine.api import ContextTooLong, EngineConfig, EngineDeadError
 from serve_app.engine_actor import EngineActor, StepMessage
 from serve_app.remote_engine import SILENCE_LIMIT_S, RemoteEngine
 from tests.helpers import ManualClock, generation
@@ -64,7 +64,7 @@ class Rig:
         self.exits: list[int] = []
         self.clock = ManualClock()
         self.fake = fake
-        self.handle = Handle(EngineActor(None, lambda config: fake))  # type: ignore[arg-type]
+        self.handle = Handle(EngineActor(EngineConfig(model="fake"), lambda config: fake))
         monkeypatch.setattr(ray, "kill", self.killed.append)
         monkeypatch.setattr("serve_app.remote_engine.LAST_WORDS_S", 0)
         self.engine = RemoteEngine(self.handle, clock=self.clock, exit_process=self.exits.append)
