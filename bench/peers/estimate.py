@@ -28,7 +28,7 @@ _ROUGH: Mapping[str, Rough] = MappingProxyType({       # by peer
     "ours_engine": Rough(30.0, 50.0, 14.0),
     "transformers_static": Rough(30.0, 10.0, 5.0),
     "transformers_continuous": Rough(30.0, 10.0, 4.0),
-    "vllm_cpu": Rough(190.0, 30.0, 5.5),
+    "vllm_cpu": Rough(120.0, 30.0, 5.5),
     "llama_cpp": Rough(5.0, 24.0, 19.0),
 })
 # A padded batch runs as long as its longest member: the longer the cap, the more of its tokens nobody asked for.

@@ -79,7 +79,7 @@ async def _wait_until_ready(url: str, process: Process, log: Path) -> None:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
         while True:
             if process.returncode is not None:
-                raise PeerFailed(f"the server ended with status {process.returncode}: {log_error(log)}")
+                raise PeerFailed(f"{log_error(log)} (the server ended with status {process.returncode})")
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with session.get(f"{url}/ready") as response:
                     if response.status == 200:

@@ -105,7 +105,7 @@ def _run(peer: str, command: Sequence[str]) -> None:
     done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         sys.stderr.write(done.stderr or "")
-        raise PeerFailed(f"{peer} could not be installed: {last_error(done.stderr or '')}")
+        raise PeerFailed(f"{last_error(done.stderr or '')} (when {peer} was installed)")
 
 
 def last_error(text: str) -> str:

@@ -102,7 +102,7 @@ class PeerSystem:
         line = await self._process.stdout.readline()
         if not line:
             status = await self._process.wait()
-            raise PeerFailed(f"{self.name} ended with status {status}: {log_error(self._log)}")
+            raise PeerFailed(f"{log_error(self._log)} (its process ended with status {status})")
         message: dict[str, Any] = json.loads(line)
         return message
 

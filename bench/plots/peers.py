@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.peers.goals import cut
 from bench.plots.style import GREY, caption, figure
 
 # label of a system -> {"ratios": one a repeat, "colour", "failure": why there are none, or None}
@@ -19,7 +20,7 @@ def comparison_figure(panels: Mapping[str, Bars], *, base: str, title: str, text
     A system without a ratio keeps its place, with the reason.
     """
     num_bars = max(len(bars) for bars in panels.values())
-    width = 4.3 * len(panels) + 2.6
+    width = max(11.0, 4.3 * len(panels) + 2.6)               # the caption is a line
     drawn, axes = figure(1, len(panels), figsize=(width, 0.42 * num_bars + 1.9), sharey=True)
     for of_axes, (label, bars) in zip(axes[0], panels.items(), strict=True):
         _panel(of_axes, label, bars)
@@ -43,7 +44,7 @@ def _panel(of_axes: Axes, label: str, bars: Bars) -> None:
                 bar["ratios"], [place] * len(bar["ratios"]), "o", color="white", markeredgecolor="black",
                 markersize=4.5, markeredgewidth=0.8, linestyle="none",
             )  # fmt: skip
-        told = f"{median:.2f}×"
+        told = f"{cut(median)}×"
         of_axes.text(max(bar["ratios"]) + 0.025 * longest, place, told, va="center", fontsize=10)
     of_axes.set_yticks(range(len(bars)), list(bars), fontsize=10)
     of_axes.set(title=label, xlim=(0, 1.2 * longest), ylim=(len(bars) - 0.4, -0.6))

@@ -66,7 +66,7 @@ def test_our_own_engine_needs_nothing(pip):
 @pytest.mark.parametrize("peer", ["transformers_static", "vllm_cpu", "llama_cpp"])
 def test_an_installation_that_fails_leaves_nothing_behind(pip, tmp_path, peer):
     pip.status = 1
-    with pytest.raises(PeerFailed, match=f"{peer} could not be installed: ERROR: no such version"):
+    with pytest.raises(PeerFailed, match=rf"ERROR: no such version \(when {peer} was installed\)"):
         environment_of(peer)
     assert list((tmp_path / "bench").iterdir()) == []
 

@@ -119,7 +119,8 @@ async def test_a_system_that_hangs_is_given_up():
 
 
 @pytest.mark.parametrize(
-    ("command", "reason"), [(CRASHES, "ended with status 3: ValueError: a weight is missing"), (HANGS, "killed")]
+    ("command", "reason"),
+    [(CRASHES, "ValueError: a weight is missing (its process ended with status 3)"), (HANGS, "killed")],
 )
 async def test_a_real_process_that_crashes_or_hangs_is_a_failure_and_gone(monkeypatch, tmp_path, command, reason):
     started = []
