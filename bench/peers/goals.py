@@ -42,19 +42,20 @@ _LLAMA = ("llama_cpp_q8_0_16", "llama_cpp_q8_0_48", "llama_cpp_q4_k_m_16", "llam
 
 
 def goals_at(bursts: Sequence[str]) -> list[Goal]:
-    """All goals, those for every burst at the bursts given; ours is over HTTP, the harder of the two."""
-    float16, int8 = "ours_http_float16", "ours_http_int8"
-    goals = [
-        Goal(system, "transformers_static", f"burst {cap}", wanted)
-        for cap in (128, 384)
-        for system, wanted in ((float16, 6.0), (int8, 10.0))
-    ]
-    goals.append(Goal(float16, "transformers_continuous", "burst 384", 4.0))
-    for burst in bursts:
-        goals += [Goal(float16, "vllm_cpu", burst, 1.5), Goal(int8, "vllm_cpu", burst, 2.5)]
-    for burst in bursts:
-        goals += [Goal(system, peer, burst, w) for peer in _LLAMA for system, w in ((float16, 1.5), (int8, 2.5))]
-    goals += [Goal(int8, "llama_cpp_q8_0_16", "single", 1.0), Goal(int8, MEMORY_FLOOR, "single", 0.85)]
+    """All goals, those for every burst at the bursts given: ours in process, as the peers are, and over HTTP too."""
+    goals = []
+    for ours in ("ours_engine", "ours_http"):
+        float16, int8 = f"{ours}_float16", f"{ours}_int8"
+        goals += [
+            Goal(system, "transformers_static", f"burst {cap}", wanted)
+            for cap in (128, 384)
+            for system, wanted in ((float16, 6.0), (int8, 10.0))
+        ]
+        goals.append(Goal(float16, "transformers_continuous", "burst 384", 4.0))
+        for burst in bursts:
+            for peer in ("vllm_cpu_float32", *_LLAMA):
+                goals += [Goal(float16, peer, burst, 1.5), Goal(int8, peer, burst, 2.5)]
+        goals += [Goal(int8, "llama_cpp_q8_0_16", "single", 1.0), Goal(int8, MEMORY_FLOOR, "single", 0.85)]
     goals += [Goal(f"ours_http_{d}", f"ours_engine_{d}", b, 0.95) for b in bursts for d in ("float16", "int8")]
     return goals
 

@@ -30,7 +30,6 @@ class Settings:
     kv_tokens: int                         # that a system's KV cache holds
     batch_size: int                        # of static batches
     peer_dtype: str                        # of both transformers peers
-    vllm_dtype: str
     batch_tokens: int                      # of a step of transformers' continuous batching
     request_timeout_s: float
 
@@ -48,7 +47,7 @@ class Entry:
     label: str
     peer: str                              # of `bench.peers.packages.PEERS`
     colour: str
-    dtype: str = ""                        # of ours; the file type of llama.cpp's
+    dtype: str = ""                        # of ours and vLLM's; the file type of llama.cpp's
     num_slots: int = 0
     is_server: bool = False                # only one can be up at once
 
@@ -64,7 +63,8 @@ SYSTEMS: Mapping[str, Entry] = MappingProxyType({
     "ours_engine_int8": Entry("ours in process, int8", "ours_engine", "#3B86B8", "int8"),
     "transformers_static": Entry("transformers, padded static batches", "transformers_static", "#888888"),
     "transformers_continuous": Entry("transformers, continuous batching", "transformers_continuous", "#E69F00"),
-    "vllm_cpu": Entry("vLLM for processors", "vllm_cpu", "#CC79A7"),
+    "vllm_cpu_float32": Entry("vLLM for processors, float32", "vllm_cpu", "#CC79A7", "float32"),
+    "vllm_cpu_auto": Entry("vLLM for processors, its own choice", "vllm_cpu", "#994F75", "auto"),
     "llama_cpp_q8_0_16": Entry("llama.cpp Q8_0, 16 slots", "llama_cpp", "#009E73", _Q8_0, 16),
     "llama_cpp_q8_0_48": Entry("llama.cpp Q8_0, 48 slots", "llama_cpp", "#00543D", _Q8_0, 48),
     "llama_cpp_q4_k_m_16": Entry("llama.cpp Q4_K_M, 16 slots", "llama_cpp", "#66C9A8", _Q4_K_M, 16),
@@ -122,7 +122,7 @@ def _continuous(entry: Entry, settings: Settings) -> list[str]:
 
 def _vllm(entry: Entry, settings: Settings) -> list[str]:
     model = ["--model", str(_converted(settings, "float16", ""))] if _is_gguf(settings) else _model(settings)
-    return [*model, "--dtype", settings.vllm_dtype, "--max-len", str(settings.max_len), *_threads(settings)]
+    return [*model, "--dtype", entry.dtype, "--max-len", str(settings.max_len), *_threads(settings)]
 
 
 def _llama(entry: Entry, settings: Settings) -> list[str]:

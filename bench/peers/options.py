@@ -34,7 +34,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, default=16, help="of transformers' static batches")
     parser.add_argument("--batch-tokens", type=int, default=512, help="of a step of transformers' continuous batching")
     parser.add_argument("--peer-dtype", default="float32", help="of both transformers peers")
-    parser.add_argument("--vllm-dtype", default="auto", help="auto: bfloat16 where the processor has it, else float32")
     parser.add_argument("--kv-tokens", type=int, default=32768, help="that a system's KV cache holds")
     parser.add_argument("--reserve-gib", type=float, default=6.0, help="idle systems are ended to start one with this")
     parser.add_argument("--turn-limit-s", type=float, default=3600, help="a system whose turn takes longer is killed")
@@ -63,7 +62,7 @@ def settings_of(args: argparse.Namespace, workloads: Iterable[Workload]) -> Sett
     return Settings(
         model=args.model, model_path=path, file_type=file_type_of(path), num_threads=args.num_threads,
         max_len=-(-longest // _BLOCK) * _BLOCK, kv_tokens=args.kv_tokens, batch_size=args.batch_size,
-        peer_dtype=args.peer_dtype, vllm_dtype=args.vllm_dtype, batch_tokens=args.batch_tokens,
+        peer_dtype=args.peer_dtype, batch_tokens=args.batch_tokens,
         request_timeout_s=args.turn_limit_s,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ def seconds(*turns, **settings):
 
 
 def test_a_resident_is_loaded_once_and_a_server_in_each_repeat():
-    peer = [Turn(repeat, "vllm_cpu", "burst 8") for repeat in (0, 1)]
+    peer = [Turn(repeat, "vllm_cpu_float32", "burst 8") for repeat in (0, 1)]
     server = [Turn(repeat, "ours_http_int8", "burst 8") for repeat in (0, 1)]
     assert seconds(*peer) < 2 * seconds(peer[0])
     assert seconds(*server) == 2 * seconds(server[0])

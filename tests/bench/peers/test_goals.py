@@ -24,8 +24,8 @@ def test_every_goal_names_systems_that_are_there():
         ("ours_http_float16", "transformers_static", "burst 128", 6.0),
         ("ours_http_int8", "transformers_static", "burst 384", 10.0),
         ("ours_http_float16", "transformers_continuous", "burst 384", 4.0),
-        ("ours_http_float16", "vllm_cpu", "burst 128", 1.5),
-        ("ours_http_int8", "vllm_cpu", "burst 384", 2.5),
+        ("ours_http_float16", "vllm_cpu_float32", "burst 128", 1.5),
+        ("ours_http_int8", "vllm_cpu_float32", "burst 384", 2.5),
         ("ours_http_int8", "llama_cpp_q8_0_16", "burst 128", 2.5),
         ("ours_http_float16", "llama_cpp_q4_k_m_48", "burst 384", 1.5),
         ("ours_http_int8", "llama_cpp_q8_0_16", "single", 1.0),
@@ -38,7 +38,7 @@ def test_the_goals(system, against, workload, wanted):
 
 
 def test_the_median_decides_and_what_was_not_measured_is_neither():
-    key = ("ours_http_float16", "vllm_cpu", "burst 128")
+    key = ("ours_http_float16", "vllm_cpu_float32", "burst 128")
     for of_repeats, is_reached in (((1.4, 1.5, 9.0), True), ((1.49, 1.499, 9.0), False), ((), None)):
         assert verdict_of(verdicts(BURSTS, {key: of_repeats}, {}), *key).is_reached is is_reached
 

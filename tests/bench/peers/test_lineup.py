@@ -15,7 +15,7 @@ def settings(tmp_path):
     model.write_bytes(b"x" * 10)
     return Settings(
         model=str(model), model_path=model, file_type=15, num_threads=2, max_len=512, kv_tokens=4096, batch_size=16,
-        peer_dtype="float32", vllm_dtype="auto", batch_tokens=512, request_timeout_s=60,
+        peer_dtype="float32", batch_tokens=512, request_timeout_s=60,
     )  # fmt: skip
 
 
@@ -90,12 +90,12 @@ def test_llama_cpp_cannot_take_a_folder(settings, commands, tmp_path):
 
 
 def test_vllm_gets_a_gguf_file_as_a_folder_and_a_folder_as_it_is(settings, commands, tmp_path):
-    prepare("vllm_cpu", settings, tmp_path / "log")
+    prepare("vllm_cpu_float32", settings, tmp_path / "log")
     [(peer, module, options)] = commands
     assert (peer, module) == ("transformers_static", "dequantize")
-    assert started("vllm_cpu", settings, commands, tmp_path)["--model"] == options["--out"]
+    assert started("vllm_cpu_float32", settings, commands, tmp_path)["--model"] == options["--out"]
     folder = replace(settings, model_path=tmp_path, file_type=None)
-    assert started("vllm_cpu", folder, commands, tmp_path)["--model"] == str(tmp_path)
+    assert started("vllm_cpu_float32", folder, commands, tmp_path)["--model"] == str(tmp_path)
 
 
 def test_a_converted_model_is_not_taken_for_another_of_the_same_name(settings, commands, tmp_path):

@@ -41,7 +41,7 @@ def run(monkeypatch, tmp_path):
 
 
 def test_a_run_leaves_data_tables_and_a_picture(run, capsys):
-    folder = run("--systems", "ours_http_int8", "vllm_cpu", "--repeats", "2")
+    folder = run("--systems", "ours_http_int8", "vllm_cpu_float32", "--repeats", "2")
     printed = capsys.readouterr().out
     assert re.match(r"11 turns of 2 systems, about \d+:\d\d h", printed)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-peers-demo", folder.name)
@@ -54,32 +54,32 @@ def test_a_run_leaves_data_tables_and_a_picture(run, capsys):
     assert {"commit", "machine", "versions", "command", "created", "goals", "ratios", "systems"} <= saved.keys()
     runs = [(m["system"], m["repeat"], m["workload"]["name"]) for m in saved["measurements"]]
     in_order = [("ours_http_int8", name) for name in ("burst", "single", "poisson", "long_short", "chat")]
-    in_order += [("vllm_cpu", "burst"), ("vllm_cpu", "single")]
+    in_order += [("vllm_cpu_float32", "burst"), ("vllm_cpu_float32", "single")]
     assert runs[:7] == [(system, 0, name) for system, name in in_order]
     assert runs[7:] == [(system, 1, name) for system, name in in_order if name in ("burst", "single")]
     prints = {(m["repeat"], m["workload"]["name"], m["workload"]["fingerprint"]) for m in saved["measurements"]}
     assert len(prints) == 7                                   # equal work for both, other work in each repeat
-    assert saved["systems"]["vllm_cpu"]["description"]["versions"] == {"fake": "1.0"}
+    assert saved["systems"]["vllm_cpu_float32"]["description"]["versions"] == {"fake": "1.0"}
     assert all(m["summary"]["num_failed"] == 0 for m in saved["measurements"])
 
 
 def test_failures_are_told_and_the_others_go_on(run, capsys):
     folder = run(
-        "--systems", "vllm_cpu", "transformers_static", "llama_cpp_q8_0_16", "--repeats", "1", "--workloads", "burst",
-        commands={"transformers_static": CRASHES}, uninstallable={"vllm_cpu"},
+        "--systems", "vllm_cpu_float32", "transformers_static", "llama_cpp_q8_0_16", "--repeats", "1", "--workloads", "burst",
+        commands={"transformers_static": CRASHES}, uninstallable={"vllm_cpu_float32"},
     )  # fmt: skip
     saved = json.loads((folder / "results.json").read_text())
     assert [m["system"] for m in saved["measurements"]] == ["llama_cpp_q8_0_16"]
     reasons = {failure["system"]: failure["reason"] for failure in saved["failures"]}
-    assert "no such version" in reasons["vllm_cpu"]
+    assert "no such version" in reasons["vllm_cpu_float32"]
     assert "ValueError: a weight is missing" in reasons["transformers_static"]
     assert "failed: ERROR: no such version" in capsys.readouterr().out
 
 
 def test_a_folder_of_today_is_not_mixed_with_another_run(run):
-    run("--systems", "vllm_cpu", "--repeats", "1", "--workloads", "single")
+    run("--systems", "vllm_cpu_float32", "--repeats", "1", "--workloads", "single")
     with pytest.raises(SystemExit, match="--name"):
-        run("--systems", "vllm_cpu", "--repeats", "1", "--workloads", "single")
+        run("--systems", "vllm_cpu_float32", "--repeats", "1", "--workloads", "single")
 
 
 def test_sigterm_ends_the_peers_too(run, tmp_path):
@@ -87,7 +87,7 @@ def test_sigterm_ends_the_peers_too(run, tmp_path):
     source = f"import os, signal; open({str(pid_file)!r}, 'w').write(str(os.getpid())); "
     hangs = peer_process(before=source + "os.kill(os.getppid(), signal.SIGTERM); time.sleep(600)")
     with pytest.raises(SystemExit) as stop:
-        run("--systems", "vllm_cpu", "--repeats", "1", "--workloads", "single", commands={"vllm_cpu": hangs})
+        run("--systems", "vllm_cpu_float32", "--repeats", "1", "--workloads", "single", commands={"vllm_cpu_float32": hangs})
     assert stop.value.code == 143
     assert not psutil.pid_exists(int(pid_file.read_text()))
 
@@ -104,7 +104,7 @@ def test_what_was_measured_before_an_interruption_is_saved(run, monkeypatch, tmp
 
     monkeypatch.setattr(peers, "publish", publish)
     with pytest.raises(SystemExit) as stop:
-        run("--systems", "vllm_cpu", "--repeats", "3", "--workloads", "single")
+        run("--systems", "vllm_cpu_float32", "--repeats", "3", "--workloads", "single")
     assert stop.value.code == 130
     [folder] = (tmp_path / "results").iterdir()
     assert {m["repeat"] for m in json.loads((folder / "results.json").read_text())["measurements"]} == {0, 1}
