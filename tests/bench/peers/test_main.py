@@ -13,6 +13,8 @@ from bench.peers.process import PeerSystem
 from engine.api import ResolvedModel
 from tests.bench.peers.fakes import CRASHES, peer_process
 
+SINGLE = ("--systems", "vllm_cpu_float32", "--workloads", "single")
+
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
@@ -65,7 +67,8 @@ def test_a_run_leaves_data_tables_and_a_picture(run, capsys):
 
 def test_failures_are_told_and_the_others_go_on(run, capsys):
     folder = run(
-        "--systems", "vllm_cpu_float32", "transformers_static", "llama_cpp_q8_0_16", "--repeats", "1", "--workloads", "burst",
+        "--systems", "vllm_cpu_float32", "transformers_static", "llama_cpp_q8_0_16", "--repeats", "1",
+        "--workloads", "burst",
         commands={"transformers_static": CRASHES}, uninstallable={"vllm_cpu_float32"},
     )  # fmt: skip
     saved = json.loads((folder / "results.json").read_text())
@@ -77,9 +80,9 @@ def test_failures_are_told_and_the_others_go_on(run, capsys):
 
 
 def test_a_folder_of_today_is_not_mixed_with_another_run(run):
-    run("--systems", "vllm_cpu_float32", "--repeats", "1", "--workloads", "single")
+    run(*SINGLE, "--repeats", "1")
     with pytest.raises(SystemExit, match="--name"):
-        run("--systems", "vllm_cpu_float32", "--repeats", "1", "--workloads", "single")
+        run(*SINGLE, "--repeats", "1")
 
 
 def test_sigterm_ends_the_peers_too(run, tmp_path):
@@ -87,7 +90,7 @@ def test_sigterm_ends_the_peers_too(run, tmp_path):
     source = f"import os, signal; open({str(pid_file)!r}, 'w').write(str(os.getpid())); "
     hangs = peer_process(before=source + "os.kill(os.getppid(), signal.SIGTERM); time.sleep(600)")
     with pytest.raises(SystemExit) as stop:
-        run("--systems", "vllm_cpu_float32", "--repeats", "1", "--workloads", "single", commands={"vllm_cpu_float32": hangs})
+        run(*SINGLE, "--repeats", "1", commands={"vllm_cpu_float32": hangs})
     assert stop.value.code == 143
     assert not psutil.pid_exists(int(pid_file.read_text()))
 
@@ -104,7 +107,7 @@ def test_what_was_measured_before_an_interruption_is_saved(run, monkeypatch, tmp
 
     monkeypatch.setattr(peers, "publish", publish)
     with pytest.raises(SystemExit) as stop:
-        run("--systems", "vllm_cpu_float32", "--repeats", "3", "--workloads", "single")
+        run(*SINGLE, "--repeats", "3")
     assert stop.value.code == 130
     [folder] = (tmp_path / "results").iterdir()
     assert {m["repeat"] for m in json.loads((folder / "results.json").read_text())["measurements"]} == {0, 1}

@@ -70,7 +70,8 @@ def test_systems_tell_memory_start_up_and_versions(found):
 def test_other_workloads_are_told_of_servers_alone():
     chat = build_workload(SETTINGS["cpu"]["chat"], range(100), 0)
     found = comparison(
-        [measurement("ours_http_int8", 20.0, workload=chat)], ["ours_http_int8", "vllm_cpu_float32"], others=("chat", "poisson")
+        [measurement("ours_http_int8", 20.0, workload=chat)], ["ours_http_int8", "vllm_cpu_float32"],
+        others=("chat", "poisson"),
     )
     table = report(found).split("## Our servers on other workloads, once\n\n")[1]
     assert rows_of(table.split("##")[0])["ours over HTTP, int8"][:2] == ["chat", "20.0"]
