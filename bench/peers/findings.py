@@ -64,9 +64,10 @@ class Comparison:
     @property
     def verdicts(self) -> list[Verdict]:
         shares = {
-            f"ours_http_{dtype}": floor_shares(
-                self.measurements, f"ours_http_{dtype}", self.floor_s(f"ours_engine_{dtype}")
+            f"{ours}_{dtype}": floor_shares(
+                self.measurements, f"{ours}_{dtype}", self.floor_s(f"ours_engine_{dtype}")
             )
+            for ours in ("ours_engine", "ours_http")
             for dtype in ("float16", "int8")
         }
         return verdicts(self.bursts, self.ratios, shares)
