@@ -79,9 +79,11 @@ class AsyncEngine:
             while not self._over and (rest_s := rest_until_s - self._loop.time()) > 0:
                 if urgent := await self._outbox.take_urgent(rest_s):
                     yield urgent
+            if self._over and self._outbox:
+                continue                               # last words
             if self._dead:
                 raise self._dead
-            if self._ended and not self._outbox:
+            if self._ended:
                 return
 
     @property

@@ -88,6 +88,38 @@ async def test_one_multiplexed_stream_carries_all_submitted_requests():
     await engine.shutdown()
 
 
+async def test_in_a_rhythm_first_and_last_outputs_do_not_wait():
+    engine, outputs = await started(), []
+    await engine.submit(generation("a", [97], 5))
+    async with asyncio.timeout(10):
+        async for item in engine.steps(lambda num_requests: 3600 * num_requests):
+            outputs += item
+            if outputs and outputs[-1].is_finished:
+                break
+    assert [token for output in outputs for token in output.token_ids] == expected_tokens([97], 5)
+    assert len(outputs) <= 2
+    await engine.shutdown()
+
+
+async def test_in_a_rhythm_a_dying_engine_still_says_what_it_knows():
+    class DiesAfterThree(HashRunner):
+        num_steps = 0
+
+        def execute(self, plan):
+            self.num_steps += 1
+            if self.num_steps > 3:
+                raise RuntimeError("device lost")
+            return super().execute(plan)
+
+    engine, tokens = await started(runner=DiesAfterThree(64, 4)), []
+    await engine.submit(generation("a", [97], 50))
+    with pytest.raises(EngineDeadError, match="device lost"):
+        async with asyncio.timeout(10):
+            async for item in engine.steps(lambda num_requests: 3600.0):
+                tokens += [token for output in item for token in output.token_ids]
+    assert tokens == expected_tokens([97], 3)
+
+
 async def test_idle_engine_sends_heartbeats_and_is_healthy():
     engine = await started()
     steps = engine.steps()
