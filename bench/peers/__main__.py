@@ -69,7 +69,7 @@ class Run:
         return failed
 
     async def measure(self, failed: Mapping[str, str], logs: Path, folder: Path) -> str:
-        """Take all turns, saving after each repeat; returns the tables."""
+        """Take all turns, saving after each repeat and at an interruption; returns the tables."""
         openers = {
             name: opener_of(name, self._settings, logs / f"{name}.log")
             for name in self._args.systems
@@ -86,10 +86,13 @@ class Run:
                 for turns in self.repeats:
                     workloads = {label: w for (i, label), w in self._workloads.items() if i == turns[0].repeat}
                     on_turn = _progress(bar, workloads)
-                    async for outcome in play(roster, turns, workloads, self._servers, objective, on_turn):
-                        self._outcomes.append(outcome)
-                        bar.update()
-                    text = publish(self._comparison(roster), objective, stamp, folder)
+                    try:
+                        async for outcome in play(roster, turns, workloads, self._servers, objective, on_turn):
+                            self._outcomes.append(outcome)
+                            bar.update()
+                    finally:                                   # an interruption too leaves what was measured
+                        if self._outcomes:
+                            text = publish(self._comparison(roster), objective, stamp, folder)
         return text
 
     def _comparison(self, roster: Roster) -> Comparison:

@@ -90,9 +90,15 @@ def test_sigterm_ends_the_peers_too(run, tmp_path):
     source = f"import os, signal; open({str(pid_file)!r}, 'w').write(str(os.getpid())); "
     hangs = peer_process(before=source + "os.kill(os.getppid(), signal.SIGTERM); time.sleep(600)")
     with pytest.raises(SystemExit) as stop:
-        run(*SINGLE, "--repeats", "1", commands={"vllm_cpu_float32": hangs})
+        run(
+            "--systems", "transformers_static", "vllm_cpu_float32", "--workloads", "single", "--repeats", "1",
+            commands={"vllm_cpu_float32": hangs},
+        )  # fmt: skip
     assert stop.value.code == 143
     assert not psutil.pid_exists(int(pid_file.read_text()))
+    [folder] = (tmp_path / "results").iterdir()
+    measured = json.loads((folder / "results.json").read_text())["measurements"]
+    assert [m["system"] for m in measured] == ["transformers_static"]
 
 
 def test_what_was_measured_before_an_interruption_is_saved(run, monkeypatch, tmp_path):
