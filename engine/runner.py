@@ -142,6 +142,8 @@ class ModelRunner:
         self.execute(prefill)
         for batch_size in reversed(self._graphs.batch_sizes):
             self._record(batch_size)
+        if self._graphs.batch_sizes:
+            self._graphs.replay(self._graphs.batch_sizes[0])   # on a CPU the first replay takes longer: it records
         decode = StepPlan(dict.fromkeys(requests, 1), dict.fromkeys(requests, 2), tables, sampling=tuple(requests))
         for plan in (decode, StepPlan({}, {}, {}, finished=tuple(requests))):
             self.execute(plan)
