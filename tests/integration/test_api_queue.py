@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -110,20 +111,24 @@ def test_sc_09_an_urgent_request_does_not_wait_for_the_long_ones(
     rand: Application, rand_model: PreTrainedModel
 ) -> None:
     """Two that run leave no room for its prompt: the newer one is put off, and still ends as if nothing had been."""
-    long, num_tokens = [prompt(100, seed) for seed in (41, 42)], RAND_POOL_TOKENS - 100     # as long as can be
+    long = [prompt(100, seed) for seed in (41, 42)]
     urgent = prompt(300, 43)
     num_preemptions = settled(rand, PREEMPTED)
-    with ThreadPoolExecutor(2) as pool:
-        bodies = [body_for(ids, num_tokens, priority=5, stream=True) for ids in long]
-        running: list[Future[Streamed]] = [pool.submit(stream, rand, COMPLETIONS, body) for body in bodies]
-        assert settles(lambda: rand.metric("conveyor_num_requests_running") == 2)
+    bodies = [body_for(ids, 150, priority=5) for ids in long]
+    with (
+        open_stream(rand, COMPLETIONS, bodies[0]) as one,
+        open_stream(rand, COMPLETIONS, bodies[1]) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        begun = [(next(payloads), payloads) for payloads in (one, other)]
+        running: list[Future[Streamed]] = [pool.submit(gathered, chain([first], rest)) for first, rest in begun]
         answer = rand.complete(body_for(urgent, 4, priority=-1))
         answered_s = time.monotonic()
         streams = [one.result() for one in running]
     assert tokens_of(answer) == spelled(reference_tokens(rand_model, urgent, 4))
     for ids, streamed in zip(long, streams, strict=True):
         assert streamed.times_s[-1] > answered_s
-        assert tokens_of_stream(streamed) == spelled(reference_tokens(rand_model, ids, num_tokens))
+        assert tokens_of_stream(streamed) == spelled(reference_tokens(rand_model, ids, 150))
         assert streamed.finish_reasons() == ["length"]
     assert settled(rand, PREEMPTED) > num_preemptions
 
