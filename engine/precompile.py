@@ -16,7 +16,7 @@ _SAMPLING = (
 
 
 def run_tiny_model(dtype: str) -> None:
-    """Some steps of every kind: prompts, decodes computed and replayed, greedy and drawn."""
+    """Some steps of every kind: prompts, decodes, replayed where the dtype allows it, greedy and drawn."""
     settings = {"model": "random:tiny", "device": "cpu", "dtype": dtype, "kv_cache": {"capacity_tokens": 1024}}
     core = build_core(EngineConfig.model_validate(settings))
     for index, sampling in enumerate(_SAMPLING):

@@ -101,9 +101,9 @@ class ModelRunner:
             prepared_s = self._clock()
             with self._workspace():
                 hidden = self._forward(inputs)
-                prompt = self._prompt_logprobs(plan, rows, arrays, hidden)
-                if sampling:
-                    logits = self._decoder.logits(hidden.index_select(0, inputs.logits_indices))
+            prompt = self._prompt_logprobs(plan, rows, arrays, hidden)
+            if sampling:
+                logits = self._decoder.logits(hidden.index_select(0, inputs.logits_indices))
         forwarded_s = self._clock()
         drawn = None if logits is None else self._sample([rows[i] for i in sampling], logits)
         return self._submitted(drawn, prompt, begun_s, prepared_s, forwarded_s)

@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import yaml
 
+from bench.peers.http_server import deployment
 from bench.replay import RequestFailed
 from serve_app.launcher.ports import free_port
 
 _ROOT = Path(__file__).resolve().parents[2]
-_DEPLOYMENT = _ROOT / "deploy" / "app.yaml"
 _POLL_S = 0.05
 _START_LIMIT_S = 300.0
 _END_LIMIT_S = 60.0
@@ -83,11 +83,9 @@ class Started:
 @contextlib.contextmanager
 def our_server(folder: Path, arguments: dict[str, Any]) -> Iterator[Started]:
     """`python -m serve_app` on the default deployment with `arguments` in its `args`, as `make serve` runs it."""
-    document = yaml.safe_load(_DEPLOYMENT.read_text(encoding="utf-8"))
-    document["applications"][0]["args"] |= arguments
     file, port = folder / "app.yaml", free_port()
-    file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    with _running(["-m", "serve_app", str(file), "--port", str(port)], port, folder) as server:
+    file.write_text(yaml.safe_dump(deployment(arguments, port)), encoding="utf-8")
+    with _running(["-m", "serve_app", str(file)], port, folder) as server:
         yield server
 
 

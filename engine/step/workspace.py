@@ -1,4 +1,7 @@
-"""Where a step's intermediate results lie while it is computed kernel by kernel."""
+"""Where a step's intermediate results lie while it is computed kernel by kernel.
+
+Not its logits: few rows of a step have them, and the address space of all would be more than small machines grant.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,7 +9,7 @@ from functools import partial
 
 import torch
 
-_MAX_ROWS = 8192  # of a step on a CPU; larger ones ask the system for memory
+_MAX_ROWS = 2048  # of a step on a CPU; larger ones ask the system for memory
 
 
 def workspace_of(device: torch.device) -> Callable[[], AbstractContextManager[None]]:

@@ -119,6 +119,15 @@ def test_a_replayed_step_equals_an_eager_one_to_the_bit(models, dtype, monkeypat
     assert runner._graphs._pool.is_possible is (dtype != "float32")    # whose rows torch pads
 
 
+def test_logits_of_prompts_take_no_address_space_for_every_row_of_a_step(models, monkeypatch):
+    runner, drawn_from = build_runner(models("float16")), []
+    sample = runner._sample
+    monkeypatch.setattr(runner, "_sample", lambda rows, logits: drawn_from.append(logits) or sample(rows, logits))
+    runner.execute(prefill())
+    [workspace] = runner._workspace.args
+    assert workspace._buffers and not workspace.holds(drawn_from[0].numpy())
+
+
 def test_steps_with_a_chunk_a_silent_row_or_padding_are_not_replayed(model, monkeypatch):
     runner = build_runner(model, graph_batch_sizes=(4,))
     runner.warm_up()

@@ -56,9 +56,10 @@ def test_our_server_is_the_default_deployment_with_other_arguments(tmp_path, mon
     with our_server(tmp_path, {"model": "random:tiny", "dtype": "int8"}) as server:
         server.process.wait(10)
     [[_, *arguments]] = commands
-    assert arguments == ["-m", "serve_app", str(tmp_path / "app.yaml"), "--port", server.url.rpartition(":")[2]]
+    assert arguments == ["-m", "serve_app", str(tmp_path / "app.yaml")]
     written = yaml.safe_load((tmp_path / "app.yaml").read_text())
-    default = yaml.safe_load(processes._DEPLOYMENT.read_text())
+    default = yaml.safe_load((processes._ROOT / "deploy/app.yaml").read_text())
+    default["http_options"]["port"] = int(server.url.rpartition(":")[2])
     args = default["applications"][0]["args"]
     args |= {"model": "random:tiny", "dtype": "int8"}
     assert written == default
