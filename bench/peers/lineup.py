@@ -64,7 +64,7 @@ SYSTEMS: Mapping[str, Entry] = MappingProxyType({
     "transformers_static": Entry("transformers, padded static batches", "transformers_static", "#888888"),
     "transformers_continuous": Entry("transformers, continuous batching", "transformers_continuous", "#E69F00"),
     "vllm_cpu_float32": Entry("vLLM for processors, float32", "vllm_cpu", "#CC79A7", "float32"),
-    "vllm_cpu_auto": Entry("vLLM for processors, its own choice", "vllm_cpu", "#994F75", "auto"),
+    "vllm_cpu_auto": Entry("vLLM for processors, bfloat16 if it can", "vllm_cpu", "#994F75", "auto"),
     "llama_cpp_q8_0_16": Entry("llama.cpp Q8_0, 16 slots", "llama_cpp", "#009E73", _Q8_0, 16),
     "llama_cpp_q8_0_48": Entry("llama.cpp Q8_0, 48 slots", "llama_cpp", "#00543D", _Q8_0, 48),
     "llama_cpp_q4_k_m_16": Entry("llama.cpp Q4_K_M, 16 slots", "llama_cpp", "#66C9A8", _Q4_K_M, 16),

@@ -8,6 +8,9 @@ a chunk that somebody has taken is not counted as done. The ticket holds the num
 of them in one word, so that nobody takes a chunk of a job that is over. A worker that has waited for a while sleeps
 until the next job wakes it.
 
+Each kernel has a launcher, two lines that make its job: numba keeps on disk what a module names, and no function made
+for the kernel it is given.
+
 A tape takes down the jobs that are run, with a copy of their arguments; `replay` runs them again, in one call.
 
 tape     int64: where the next entry goes, then entries: code, words of arguments, items, chunks, the arguments

@@ -104,11 +104,12 @@ class Recording:
             elif isinstance(argument, np.ndarray) and not self.workspace.holds(argument):
                 self._kept.append(argument)
 
-    def finish(self) -> None:
-        """Cuts the tape off behind its last entry."""
+    def finish(self) -> bool:
+        """Cuts the tape off behind its last entry; False if it was too short."""
         if self.tape[0] < 0:
-            raise RuntimeError(f"a recording of more than {_TAPE_WORDS} words")
+            return False
         self.tape = self.tape[: self.tape[0]].copy()
+        return True
 
 
 _current: ContextVar[Recording | None] = ContextVar("recording", default=None)
@@ -171,7 +172,7 @@ def _is_view(op: Any, args: Any, result: Any) -> bool:
 def record(
     compute: Callable[[], Tensor], workspace: Workspace, *, check: bool = True
 ) -> tuple[Tensor, Recording | None]:
-    """Computes, and records it. (result, None) where something but our kernels touches data.
+    """Computes, and records it. (result, None) where something but our kernels touches data, or the tape is too short.
 
     The result of a replay lies where this result lies, until the next recording or replay with this workspace. The
     check takes longer than all else: `check=False` where a computation of the same ops has been recorded before.
@@ -179,9 +180,8 @@ def record(
     recording, others = Recording(workspace), _OtherOps()
     with _being_made(recording), others if check else nullcontext():
         result = compute()
-    if others.found:
+    if others.found or not recording.finish():
         return result, None
-    recording.finish()
     return workspace.unowned(result), recording
 
 

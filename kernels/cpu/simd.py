@@ -155,26 +155,22 @@ def ramp(typing_context, first):
     return vector(types.intp), codegen
 
 
-@intrinsic
-def nearest(typing_context, value):
-    """Rounded to the nearest whole number, ties to even."""
+def _unary(name: str) -> Any:
+    """An intrinsic vector -> vector that is an LLVM function of that name."""
 
-    def codegen(context, builder, signature, args):
-        function_type = ir.FunctionType(_FLOATS, [_FLOATS])
-        function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.nearbyint.v{LANES}f32")
-        return builder.call(function, args)
+    def define(typing_context, value):
+        def codegen(context, builder, signature, args):
+            function_type = ir.FunctionType(_FLOATS, [_FLOATS])
+            function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{name}.v{LANES}f32")
+            return builder.call(function, args)
 
-    return vector(vector), codegen
+        return vector(vector), codegen
+
+    return intrinsic(define)
 
 
-@intrinsic
-def absolute(typing_context, value):
-    def codegen(context, builder, signature, args):
-        function_type = ir.FunctionType(_FLOATS, [_FLOATS])
-        function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.fabs.v{LANES}f32")
-        return builder.call(function, args)
-
-    return vector(vector), codegen
+nearest = _unary("nearbyint")  # rounded to the nearest whole number, ties to even
+absolute = _unary("fabs")
 
 
 @intrinsic

@@ -41,7 +41,7 @@ async def test_an_urgent_output_brings_what_its_request_gained_before():
     assert output.token_ids == (7, 8) and output.is_finished
 
 
-async def test_a_resumed_request_is_urgent_only_with_its_own_first_tokens():
+async def test_what_a_resumed_request_gains_first_waits_its_turn():
     outbox = Outbox()
     outbox.put(RequestOutput("resumed", token_ids=(1,), num_output_tokens=4))
     assert await outbox.take_urgent(0) == ()
