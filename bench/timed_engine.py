@@ -20,7 +20,10 @@ from engine.request import GenerationRequest, Request
 from engine.sampling.params import SamplingParams
 from engine.scheduling.plan import StepPlan
 from engine.simulation.composition import StepRows, step_rows
+from engine.step.graphs import batch_sizes_for
 from engine.text.tokenizer import load_tokenizer
+
+_ANY_NUM_SEQS = 1024                               # no trial runs more at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class TimedEngine:
         }  # fmt: skip
         config = self._config({})
         self.device = resolve_device(config)
+        self.max_replayed = max(batch_sizes_for(self.device, _ANY_NUM_SEQS))
         self.memory_bytes = free_memory_bytes(str(self.device))
         self.description = describe_model(resolve(model), config, str(self.device))
         tokenizer = load_tokenizer(self.description.resolved.path)

@@ -25,7 +25,7 @@ from engine.sampling.grammar.cache import Grammars
 from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import Limits, Policy
-from engine.step.graphs import cpu_batch_sizes, decode_batch_sizes
+from engine.step.graphs import batch_sizes_for
 from engine.stepping import Core
 from engine.text.tokenizer import load_tokenizer
 from engine.trace import TraceWriter
@@ -108,7 +108,7 @@ def build_core(
         vocab_size=vocab_size,
         device=device,
         clock=clock,
-        graph_batch_sizes=(decode_batch_sizes if on_gpu else cpu_batch_sizes)(plan.limits.max_num_seqs),
+        graph_batch_sizes=batch_sizes_for(device, plan.limits.max_num_seqs),
         grammars=grammars,
     )
     runner.warm_up()

@@ -27,6 +27,11 @@ def cpu_batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
     return tuple(range(1, min(max_num_seqs, 64) + 1))
 
 
+def batch_sizes_for(device: torch.device, max_num_seqs: int) -> tuple[int, ...]:
+    """Of the decode steps that an engine on `device` replays."""
+    return (decode_batch_sizes if device.type == "cuda" else cpu_batch_sizes)(max_num_seqs)
+
+
 class _CudaGraph:
     """The result is always the same tensor, which the next call of any graph of the pool may overwrite."""
 
