@@ -8,7 +8,7 @@ from engine.config import EngineConfig, prepare_process
 from engine.request import GenerationRequest
 from engine.sampling.params import SamplingParams
 
-_DTYPES = ("float32", "float16", "int8")
+_DTYPES = ("float32", "float16", "bfloat16", "int8")
 _SAMPLING = (
     SamplingParams(max_tokens=4, temperature=0.0),
     SamplingParams(max_tokens=4, top_k=5, top_p=0.9, min_p=0.01, repetition_penalty=1.1),

@@ -12,7 +12,6 @@ from engine.kv_cache.tensors import kv_bytes_per_token
 from engine.model.assemble import LOADING_THREADS
 from engine.model.description import ModelDescription
 from engine.model.dtypes import Dtypes
-from engine.model.layers.linear import cpu_weights
 from engine.model.spec import ModelSpec, tensor_shapes
 
 _MiB = 2**20
@@ -106,7 +105,7 @@ def _product_bytes(shape: tuple[int, ...], dtypes: Dtypes, on_cpu: bool) -> int:
     from kernels.cpu.linear import weight_bytes as packed_bytes
 
     rows, columns = shape
-    return packed_bytes(rows, columns, cpu_weights(dtypes))
+    return packed_bytes(rows, columns, dtypes.weights)
 
 
 def loading_bytes(spec: ModelSpec) -> int:

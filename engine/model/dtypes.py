@@ -13,7 +13,6 @@ WeightDtype = Literal["float32", "float16", "bfloat16", "int8"]
 _TORCH: dict[WeightDtype, torch.dtype] = {
     "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
 }  # fmt: skip
-_ON_CPU: tuple[WeightDtype, ...] = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,5 @@ def resolve_dtypes(dtype: DtypeName, device: str, checkpoint_dtype: str | None, 
 
 
 def _on_cpu(dtype: WeightDtype) -> Dtypes:
-    if dtype not in _ON_CPU:
-        raise ConfigError(f"dtype: {dtype} is not available on a CPU; available: {', '.join(_ON_CPU)}")
     table = torch.float32 if dtype == "float32" else torch.float16
     return Dtypes(dtype, table, activations=torch.float32, kv_cache=torch.float32)

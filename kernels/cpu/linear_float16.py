@@ -7,6 +7,7 @@ loops     panel (spread over threads) > block of the depth (stays in cache) > ti
 from typing import Any
 
 import numpy as np
+import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -16,7 +17,8 @@ from torch import Tensor
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
-from kernels.cpu.panels import panels_of, write_panel
+from kernels.cpu.packed import PackedLinear
+from kernels.cpu.panels import panels_of, round_up, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty_tensor
 from kernels.cpu.register_tile import (
@@ -99,19 +101,29 @@ def _launch_multiply_panels(board, tape, num_items, num_chunks, *arguments):
     run_job(board, tape, job(_multiply_panels, arguments), num_items, num_chunks)
 
 
-class Float16Weights:
-    """Packed weights of [N, K] and the product with them."""
+class Float16Linear(PackedLinear):
+    """Refuses weights beyond float16's range: saturating would serve another model without a word."""
+
+    dtype = "float16"
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._shape = (weight.shape[0], weight.shape[1])
+        super().__init__(weight, bias)
+        limit, (low, high) = torch.finfo(torch.float16).max, map(float, weight.aminmax())
+        if not (low >= -limit and high <= limit):
+            raise ValueError(f"float16 weights reach ±{limit:.0f}, got {low} to {high}; float32 holds this weight")
         panels = panels_of(weight.half()).permute(0, 2, 1).contiguous()
         self._weights: NDArray[np.uint16] = panels.numpy().view(np.uint16).reshape(-1)
         self._bias = optional(bias)
 
+    @staticmethod
+    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
+        return 2 * round_up(num_outputs, PANEL) * num_inputs
+
     def __call__(self, x: Tensor) -> Tensor:
-        """x [T, K] float32, contiguous -> [T, N] float32"""
-        num_rows, num_outputs = x.shape[0], self._shape[0]
+        num_rows, num_outputs = x.shape[0], self.num_outputs
         out = empty_tensor((num_rows, num_outputs))
-        arguments = (flat(x), num_rows, self._weights, self._bias, flat(out), self._shape)
+        arguments = (
+            flat(x.contiguous()), num_rows, self._weights, self._bias, flat(out), (num_outputs, self.num_inputs),
+        )  # fmt: skip
         threads.run(_launch_multiply_panels, arguments, -(-num_outputs // PANEL))
         return out

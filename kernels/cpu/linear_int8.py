@@ -24,7 +24,8 @@ from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.byte_dot import EXACT, add_dot
 from kernels.cpu.jit import kernel
-from kernels.cpu.panels import panels_of, write_panel
+from kernels.cpu.packed import PackedLinear
+from kernels.cpu.panels import panels_of, round_up, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import (
@@ -153,29 +154,32 @@ def _launch_multiply_panels(board, tape, num_items, num_chunks, *arguments):
     run_job(board, tape, job(_multiply_panels, arguments), num_items, num_chunks)
 
 
-class Int8Weights:
-    """Packed weights of [N, K] and the product with them."""
+class Int8Linear(PackedLinear):
+    """Weights that are rounded here to LEVELS steps of their group's scale."""
+
+    dtype = "int8"
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        num_outputs, self._depth = weight.shape
-        num_groups, missing = -(-self._depth // GROUP), -self._depth % GROUP
-        self._shape = (num_outputs, num_groups)
+        super().__init__(weight, bias)
+        self._num_groups, missing = -(-self.num_inputs // GROUP), -self.num_inputs % GROUP
         self._weights, self._scales = _quantised_panels(pad(weight, (0, missing)) if missing else weight)
         self._bias = optional(bias)
 
+    @staticmethod
+    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
+        return round_up(num_outputs, PANEL) * -(-num_inputs // GROUP) * (GROUP + 4)
+
     def __call__(self, x: Tensor) -> Tensor:
-        """x [T, K] float32, contiguous -> [T, N] float32"""
-        num_rows, (num_outputs, num_groups) = x.shape[0], self._shape
+        num_rows, num_outputs, num_groups = x.shape[0], self.num_outputs, self._num_groups
         x_bytes = empty((num_rows, num_groups * GROUP), np.int8).reshape(-1)
         scales, starts = (empty((num_rows, num_groups), dtype).reshape(-1) for dtype in (np.float32, np.int32))
-        threads.run(
-            _launch_quantise_rows, (flat(x), self._depth, num_groups, x_bytes, scales, starts), num_rows,
-            min_items=_CHUNK_ELEMENTS // (num_groups * GROUP),
-        )  # fmt: skip
+        arguments: tuple[Any, ...] = (flat(x.contiguous()), self.num_inputs, num_groups, x_bytes, scales, starts)
+        min_rows = _CHUNK_ELEMENTS // (num_groups * GROUP)
+        threads.run(_launch_quantise_rows, arguments, num_rows, min_items=min_rows)
         out = empty_tensor((num_rows, num_outputs))
         arguments = (
             x_bytes.view(np.int32), starts, scales, num_rows, self._weights, self._scales, self._bias, flat(out),
-            self._shape,
+            (num_outputs, num_groups),
         )  # fmt: skip
         threads.run(_launch_multiply_panels, arguments, -(-num_outputs // PANEL))
         return out

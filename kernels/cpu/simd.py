@@ -188,6 +188,26 @@ def store_bytes(typing_context, array, index, value):
 
 
 @intrinsic
+def store_bfloat16(typing_context, array, index, value):
+    """array[index : index + 16] = value rounded to bfloat16, ties to even, for a uint16 array; NaN stays."""
+
+    def codegen(context, builder, signature, args):
+        array, index, value = args
+        bits = builder.bitcast(value, _INTS)
+        one, sixteen, below_half, quiet = (ir.Constant(_INTS, [n] * LANES) for n in (1, 16, 0x7FFF, 0x40))
+        upper = builder.lshr(bits, sixteen)
+        carried = builder.add(bits, builder.add(builder.and_(upper, one), below_half))
+        is_nan = builder.fcmp_unordered("uno", value, value)
+        rounded = builder.select(is_nan, builder.or_(upper, quiet), builder.lshr(carried, sixteen))
+        halves = ir.VectorType(ir.IntType(16), LANES)
+        pointer = element_pointer(context, builder, signature.args[0], array, index, halves)
+        builder.store(builder.trunc(rounded, halves), pointer, align=2)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), codegen
+
+
+@intrinsic
 def power_of_two(typing_context, exponent):
     """2**exponent for whole exponents in [-126, 127], by writing the exponent field."""
 

@@ -103,7 +103,7 @@ def test_log_probabilities_outlive_the_step_after_theirs(model):
     assert submitted[0].result() is first
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_a_replayed_step_equals_an_eager_one_to_the_bit(models, dtype, monkeypatch):
     model = models(dtype)
     runner = build_runner(model, graph_batch_sizes=(4,))

@@ -12,8 +12,8 @@ from kernels.cpu.host import has
 from kernels.cpu.linear import pack, weight_bytes
 from kernels.cpu.linear_int8 import GROUP, LEVELS
 
-DTYPES = pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-TOLERANCE = {"float32": 1e-6, "float16": 3e-4, "int8": 2e-2}  # relative, of the whole product
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+TOLERANCE = {"float32": 1e-6, "float16": 3e-4, "bfloat16": 4e-3, "int8": 2e-2}  # relative, of the whole product
 ROW_COUNTS = [*range(1, 71), 120, 121, 127, 240, 241, 299]
 
 
@@ -104,20 +104,44 @@ def test_int8_outliers_spoil_their_own_group_only():
     assert (pack(weight, None, "int8")(x) - clean).norm() <= TOLERANCE["int8"] * clean.norm()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_int8_rows_with_no_number_give_no_number(value):
-    x = rand(3, 256, seed=1)
-    x[1, 7] = value
-    out = pack(rand(40, 256), None, "int8")(x)
-    assert not out[1].isfinite().any() and bool(out[[0, 2]].isfinite().all())
-
-
 def test_int8_takes_rows_of_any_magnitude():
     weight, x = rand(32, 128), rand(3, 128, seed=1)
     whole = pack(weight, None, "int8")(x)
     for scale in (2.0**-60, 2.0**60):
         assert torch.allclose(pack(weight, None, "int8")(x * scale) / scale, whole, rtol=1e-5)
     assert not pack(weight, None, "int8")(x * 1e-42).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_beyond_float16_are_taken(dtype):
+    assert pack(torch.full((2, 3), 2.0**100), None, dtype)(torch.ones(1, 3)).tolist() == [[3 * 2.0**100] * 2]
+
+
+def test_bfloat16_rounds_to_the_nearest_and_to_even():
+    """1 + 2⁻⁸ lies between two bfloat16 and goes to 1; 1 + 3 · 2⁻⁸ to 1 + 2⁻⁶; a little more than half goes up."""
+    x = torch.tensor([[1 + 2**-8], [1 + 3 * 2**-8], [1 + 2**-8 + 2**-20], [-1 - 2**-8], [3.4e38]])
+    assert torch.equal(pack(torch.ones(1, 1), None, "bfloat16")(x), x.bfloat16().float())
+    assert torch.equal(pack(x, None, "bfloat16")(torch.ones(1, 1)), x.bfloat16().float().T)
+
+
+def test_bfloat16_adds_the_upper_product_of_a_pair_first():
+    """So that a processor with the instruction and one without give the same bits."""
+    weight = rand(40, 70)
+    x = rand(9, 70, seed=1)
+    expected = torch.zeros(9, 40)
+    for pair in range(35):
+        for place in (2 * pair + 1, 2 * pair):                 # a product of two bfloat16 is a float32: one rounding
+            expected += x[:, place, None].bfloat16().float() * weight[:, place].bfloat16().float()
+    assert torch.equal(pack(weight, None, "bfloat16")(x), expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_rows_with_no_number_give_no_number(dtype, value):
+    x = rand(3, 256, seed=1)
+    x[1, 7] = value
+    out = pack(rand(40, 256), None, dtype)(x)
+    assert not out[1].isfinite().any() and bool(out[[0, 2]].isfinite().all())
 
 
 def test_float16_refuses_weights_beyond_its_range():

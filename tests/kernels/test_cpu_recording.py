@@ -42,7 +42,7 @@ class Network:
         return x
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
 def test_a_replay_computes_anew_from_what_its_inputs_hold(dtype):
     network = Network(dtype)
     result, tape = record(network, Workspace(8))

@@ -1,6 +1,6 @@
 """A linear layer in the form its device computes fastest: packed by `kernels.cpu` on a CPU, dense on a GPU."""
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -30,16 +30,11 @@ class DenseLinear:
         return F.linear(x, self.weight, self.bias)
 
 
-def cpu_weights(dtypes: Dtypes) -> Literal["float32", "float16", "int8"]:
-    assert dtypes.weights != "bfloat16", "resolve_dtypes refuses it on a CPU"
-    return dtypes.weights
-
-
 def make_linear(weight: Tensor, bias: Tensor | None, dtypes: Dtypes, device: torch.device) -> Linear:
     """A layer of `weight` [out, in], which may be in any floating dtype and is not kept in that form."""
     if device.type == "cpu":
         from kernels.cpu.linear import pack
 
-        return pack(weight, bias, cpu_weights(dtypes))
+        return pack(weight, bias, dtypes.weights)
     dense = weight.to(device, dtypes.activations)
     return DenseLinear(dense, None if bias is None else bias.to(device, dtypes.activations))

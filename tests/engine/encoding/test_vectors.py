@@ -99,7 +99,7 @@ def test_scores_of_cross_encoders(tmp_path, config, types, activation):
     torch.testing.assert_close(scores, expected, atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_a_vector_does_not_depend_on_its_batch_mates_to_the_bit(tmp_path, dtype):
     save_encoder(tmp_path, bert_config())
     runner = runner_of(tmp_path, dtype=dtype)

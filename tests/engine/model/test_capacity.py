@@ -82,7 +82,7 @@ def test_a_model_that_does_not_fit_is_refused(rand):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_weights_take_no_more_than_planned(tmp_path, name, dtype):
     save_checkpoint(tmp_path, FAMILIES[name])
     description = described(tmp_path, dtype)

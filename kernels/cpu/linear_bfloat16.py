@@ -1,0 +1,136 @@
+"""A linear layer with bfloat16 weights and bfloat16 activations, two products a lane, sums in float32.
+
+x         rows are rounded to bfloat16 on their way in: a row's bits depend on the row alone
+weights   uint16 [panels, K / 2, 32, 2], the bits of bfloat16: a panel is 32 outputs, read pair by pair
+loops     panel (spread over threads) > tile of rows (stays in registers over the whole depth)
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from kernels.cpu import threads
+from kernels.cpu.arrays import flat, optional
+from kernels.cpu.jit import kernel
+from kernels.cpu.packed import PackedLinear
+from kernels.cpu.pair_dot import add_pair_dot
+from kernels.cpu.panels import panels_of, round_up, write_panel
+from kernels.cpu.parallel import job, run_job
+from kernels.cpu.recording import empty, empty_tensor
+from kernels.cpu.register_tile import FLOATS, INDEX, INTS, PANEL, Addresses, for_tiles, offset, prefetch, run_depth
+from kernels.cpu.simd import LANES, load, store_bfloat16
+
+_AHEAD = 4096  # a page: the processor's own prefetching ends at each
+_CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread costs more than it saves
+
+
+@intrinsic
+def _multiply_panel(typing_context, x, num_pairs, num_rows, weights, w_at, sums):
+    """sums [num_rows, 32] = x · weights of a panel.
+
+    x         int32 [num_rows, num_pairs], two bfloat16 each
+    weights   uint16, the panel's from w_at
+    """
+
+    def codegen(context, builder, signature, args):
+        _, num_pairs, num_rows, _, w_at, _ = args
+        address = Addresses(context, builder, signature, args)
+
+        def tile(first_row: Any, height: int, vectors: range) -> None:
+            rows = [offset(builder, first_row, row) for row in range(height)]
+            starts = [builder.mul(row, num_pairs) for row in rows]
+
+            def weights_at(pair: Any) -> list[Any]:
+                places = [offset(builder, w_at, (pair, 2 * PANEL), vector * 2 * LANES) for vector in vectors]
+                for place in places:
+                    prefetch(builder, address(3, offset(builder, place, _AHEAD // 2), ir.IntType(8)))
+                return [builder.load(address(3, place, INTS), align=4) for place in places]
+
+            products = run_depth(
+                builder, num_pairs, [[ir.Constant(FLOATS, [0.0] * LANES)] * len(vectors) for _ in rows], weights_at,
+                lambda pair, row: address.spread(0, offset(builder, starts[row], pair), INTS), add_pair_dot,
+            )  # fmt: skip
+            for row, row_products in zip(rows, products, strict=True):
+                for vector, product in zip(vectors, row_products, strict=True):
+                    place = offset(builder, INDEX(vector * LANES), (row, PANEL))
+                    builder.store(product, address(5, place), align=4)
+
+        for_tiles(builder, num_rows, tile)
+        return context.get_dummy_value()
+
+    index = types.intp
+    return types.void(x, index, index, weights, index, sums), codegen
+
+
+@kernel
+def _round_rows(x, depth, width, rounded, start, stop):
+    """Rows [start, stop) of x [., depth] as the bits of bfloat16 [., width], zeros behind them."""
+    whole = depth - depth % LANES
+    rest = np.zeros(LANES, np.float32)
+    for row in range(start, stop):
+        source, target = row * depth, row * width
+        for i in range(0, whole, LANES):
+            store_bfloat16(rounded, target + i, load(x, source + i))
+        if whole < width:
+            rest[: depth - whole] = x[source + whole : source + depth]
+            store_bfloat16(rounded, target + whole, load(rest, 0))
+
+
+@kernel
+def _launch_round_rows(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_round_rows, arguments), num_items, num_chunks)
+
+
+@kernel
+def _multiply_panels(x, num_pairs, num_rows, weights, bias, out, num_outputs, start, stop):
+    """Panels [start, stop) of out [num_rows, N] = x [num_rows, 2 · num_pairs] @ weights + bias."""
+    sums = np.empty(num_rows * PANEL, np.float32)
+    for panel in range(start, stop):
+        _multiply_panel(x, num_pairs, num_rows, weights, panel * num_pairs * 2 * PANEL, sums)
+        write_panel(sums, panel, num_rows, num_outputs, bias, out)
+
+
+@kernel
+def _launch_multiply_panels(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_multiply_panels, arguments), num_items, num_chunks)
+
+
+class Bfloat16Linear(PackedLinear):
+    """Rows of x are as wide as whole vectors once they are rounded."""
+
+    dtype = "bfloat16"
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self._width = round_up(self.num_inputs, LANES)
+        missing = self._width - self.num_inputs
+        panels = panels_of(pad(weight.bfloat16(), (0, missing)) if missing else weight.bfloat16())
+        pairs = panels.view(len(panels), PANEL, -1, 2).permute(0, 2, 1, 3).contiguous()
+        self._weights: NDArray[np.uint16] = pairs.view(torch.int16).numpy().view(np.uint16).reshape(-1)
+        self._bias = optional(bias)
+
+    @staticmethod
+    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
+        return 2 * round_up(num_outputs, PANEL) * round_up(num_inputs, LANES)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        num_rows = x.shape[0]
+        rounded = empty((num_rows, self._width), np.uint16).reshape(-1)
+        threads.run(
+            _launch_round_rows, (flat(x.contiguous()), self.num_inputs, self._width, rounded), num_rows,
+            min_items=_CHUNK_ELEMENTS // self._width,
+        )  # fmt: skip
+        out = empty_tensor((num_rows, self.num_outputs))
+        arguments = (
+            rounded.view(np.int32), self._width // 2, num_rows, self._weights, self._bias, flat(out),
+            self.num_outputs,
+        )  # fmt: skip
+        threads.run(_launch_multiply_panels, arguments, -(-self.num_outputs // PANEL))
+        return out
