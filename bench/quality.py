@@ -1,6 +1,6 @@
 """What each weight format costs in quality: perplexity and the most likely token, against float32, over a fixed text.
 
-python -m bench.quality --model demo --dtypes float16 int8
+python -m bench.quality --model demo --dtypes float16 bfloat16 int8
 
 The text is the docstrings of the standard library, cut into windows that are each a prompt of their own. The engine is
 asked for the log probabilities of the prompts: what is measured is what clients are served.
@@ -137,7 +137,7 @@ def engine_config(args: argparse.Namespace, dtype: str) -> EngineConfig:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo", help="whatever the YAML may name")
-    parser.add_argument("--dtypes", nargs="+", default=["float16", "int8"])
+    parser.add_argument("--dtypes", nargs="+", default=["float16", "bfloat16", "int8"])
     parser.add_argument("--tokens", type=int, default=20_480)
     parser.add_argument("--window", type=int, default=512, help="tokens of a prompt")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")

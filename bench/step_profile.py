@@ -1,6 +1,6 @@
 """Where a step's time goes on a processor, kernel by kernel.
 
-python -m bench.step_profile --model demo --dtypes float16 int8
+python -m bench.step_profile --model demo --dtypes float16 bfloat16 int8
 
 Steps are computed call by call, never replayed from a tape, and every kernel's call is timed as the step thread sees
 it: from the call until all threads are done. What is left of a step is Python and torch.
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo", help="whatever the YAML may name")
-    parser.add_argument("--dtypes", nargs="+", default=["float16", "int8"])
+    parser.add_argument("--dtypes", nargs="+", default=["float16", "bfloat16", "int8"])
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the JSON file")

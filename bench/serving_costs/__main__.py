@@ -145,7 +145,7 @@ async def run(args: argparse.Namespace) -> None:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo", help="whatever the YAML may name; fetched before anything is timed")
-    parser.add_argument("--dtypes", nargs="+", default=["float16", "int8"])
+    parser.add_argument("--dtypes", nargs="+", default=["float16", "bfloat16", "int8"])
     parser.add_argument("--starts", type=int, default=2, help="of an empty app and of ours in turn; the median counts")
     parser.add_argument("--pairs", type=int, default=3, help="prefixes, each sent twice")
     parser.add_argument("--prefix-len", type=int, default=1000)

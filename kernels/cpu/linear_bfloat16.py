@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
+from kernels.cpu.large_pages import moved
 from kernels.cpu.packed import PackedLinear
 from kernels.cpu.pair_dot import add_pair_dot
 from kernels.cpu.panels import panels_of, round_up, write_panel
@@ -89,8 +90,9 @@ def _launch_round_rows(board, tape, num_items, num_chunks, *arguments):
 
 
 @kernel
-def _multiply_panels(x, num_pairs, num_rows, weights, bias, out, num_outputs, start, stop):
+def _multiply_panels(x, num_rows, weights, bias, out, shape, start, stop):
     """Panels [start, stop) of out [num_rows, N] = x [num_rows, 2 · num_pairs] @ weights + bias."""
+    num_outputs, num_pairs = shape
     sums = np.empty(num_rows * PANEL, np.float32)
     for panel in range(start, stop):
         _multiply_panel(x, num_pairs, num_rows, weights, panel * num_pairs * 2 * PANEL, sums)
@@ -113,7 +115,7 @@ class Bfloat16Linear(PackedLinear):
         missing = self._width - self.num_inputs
         panels = panels_of(pad(weight.bfloat16(), (0, missing)) if missing else weight.bfloat16())
         pairs = panels.view(len(panels), PANEL, -1, 2).permute(0, 2, 1, 3).contiguous()
-        self._weights: NDArray[np.uint16] = pairs.view(torch.int16).numpy().view(np.uint16).reshape(-1)
+        self._weights: NDArray[np.uint16] = moved(pairs.view(torch.int16).numpy().view(np.uint16).reshape(-1))
         self._bias = optional(bias)
 
     @staticmethod
@@ -129,8 +131,8 @@ class Bfloat16Linear(PackedLinear):
         )  # fmt: skip
         out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
-            rounded.view(np.int32), self._width // 2, num_rows, self._weights, self._bias, flat(out),
-            self.num_outputs,
+            rounded.view(np.int32), num_rows, self._weights, self._bias, flat(out),
+            (self.num_outputs, self._width // 2),
         )  # fmt: skip
         threads.run(_launch_multiply_panels, arguments, -(-self.num_outputs // PANEL))
         return out

@@ -17,6 +17,7 @@ from torch import Tensor
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
+from kernels.cpu.large_pages import moved
 from kernels.cpu.packed import PackedLinear
 from kernels.cpu.panels import panels_of, round_up, write_panel
 from kernels.cpu.parallel import job, run_job
@@ -112,7 +113,7 @@ class Float16Linear(PackedLinear):
         if not (low >= -limit and high <= limit):
             raise ValueError(f"float16 weights reach ±{limit:.0f}, got {low} to {high}; float32 holds this weight")
         panels = panels_of(weight.half()).permute(0, 2, 1).contiguous()
-        self._weights: NDArray[np.uint16] = panels.numpy().view(np.uint16).reshape(-1)
+        self._weights: NDArray[np.uint16] = moved(panels.numpy().view(np.uint16).reshape(-1))
         self._bias = optional(bias)
 
     @staticmethod

@@ -24,6 +24,7 @@ from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.byte_dot import EXACT, add_dot
 from kernels.cpu.jit import kernel
+from kernels.cpu.large_pages import moved
 from kernels.cpu.packed import PackedLinear
 from kernels.cpu.panels import panels_of, round_up, write_panel
 from kernels.cpu.parallel import job, run_job
@@ -195,4 +196,4 @@ def _quantised_panels(weight: Tensor) -> tuple[NDArray[np.uint8], NDArray[np.flo
         steps = (groups / scale.clamp_min(_SMALLEST).unsqueeze(-1)).round_().add_(_OFFSET).to(torch.uint8)
         weights.append(steps.view(len(panels), PANEL, -1, 4).permute(0, 2, 1, 3).reshape(-1))
         scales.append(scale.permute(0, 2, 1).reshape(-1))
-    return torch.cat(weights).numpy(), torch.cat(scales).numpy()
+    return moved(torch.cat(weights).numpy()), moved(torch.cat(scales).numpy())

@@ -25,6 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernels.cpu.large_pages import allocate
 from kernels.registry import IMPLEMENTATIONS
 
 _TAPE_WORDS = 1 << 17  # 1 MiB: some 1,500 kernel calls
@@ -56,9 +57,7 @@ class Workspace:
         for index in range(len(buffers)):
             if sys.getrefcount(buffers[index][1]) == 2:            # the tuple's, and the argument's
                 return buffers[index][1]
-        memory = mmap.mmap(-1, max(1, row_bytes * self.max_rows), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):                         # pages that nobody touches are not there
-            memory.madvise(mmap.MADV_HUGEPAGE)
+        memory = allocate(row_bytes * self.max_rows)
         buffers.append((memory, np.frombuffer(memory, np.uint8)))
         insort(self._places, (_address(buffers[-1][1]), memory), key=itemgetter(0))
         return buffers[-1][1]
