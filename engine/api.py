@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.config import EngineConfig, KVCacheConfig, SchedulerConfig, StrictModel, nearest, prepare_process
 from engine.continuation import Continuation
-from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
+from engine.embedding import EmbeddingRequest, EngineRequest
 from engine.errors import (
     ConfigError,
     ContextTooLong,
@@ -49,7 +49,6 @@ __all__ = [
     "ContextTooLong",
     "Continuation",
     "Detokenizer",
-    "EmbeddingOutput",
     "EmbeddingRequest",
     "Engine",
     "EngineConfig",
@@ -114,8 +113,8 @@ class Engine(Protocol):
     async def submit(self, request: EngineRequest) -> None:
         """Accept `request`; its outputs come through `steps`. Raises RequestError if it is refused."""
 
-    async def embed(self, request: EmbeddingRequest) -> EmbeddingOutput:
-        """The vector of one text, or the score of one pair. Raises RequestError if it is refused."""
+    async def embed(self, request: EmbeddingRequest) -> RequestOutput:
+        """The one output of a text, or of a pair: its vector, or its score. Raises RequestError if it is refused."""
 
     async def abort(self, request_id: str) -> None:
         """End the request, wherever it is; its last output has FinishReason.ABORT. Unknown ids are ignored."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.continuation import Continuation
-from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
+from engine.embedding import EmbeddingRequest, EngineRequest
 from engine.errors import EngineDeadError, EngineError
 from engine.outbox import Outbox, PauseFor
 from engine.outputs import EngineStats, RequestOutput
@@ -103,9 +103,8 @@ class AsyncEngine:
             if not finished:
                 self._post_abort(request.request_id)
 
-    async def embed(self, request: EmbeddingRequest) -> EmbeddingOutput:
+    async def embed(self, request: EmbeddingRequest) -> RequestOutput:
         (output,) = [output async for output in self.generate(request)]
-        assert isinstance(output, EmbeddingOutput)
         return output
 
     async def abort(self, request_id: str) -> None:

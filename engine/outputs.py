@@ -1,7 +1,9 @@
 """What leaves the engine: frozen values, small enough to send by the thousand."""
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+import sys
+from array import array
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from engine.request import FinishReason
 
@@ -21,21 +23,24 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...] = ()        # (token id, logprob), best first
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
-    """What one request gained since its last output. The last one, and only that, has a `finish_reason`."""
+class RequestOutput(NamedTuple):
+    """What one request gained since its last output. The last one, and only that, has a `finish_reason`.
+
+    A tuple, because one is made for every token: a frozen dataclass takes six times as long.
+    """
 
     request_id: str
     token_ids: tuple[int, ...] = ()                # new tokens
     text: str = ""                                 # new text; it may lag the tokens by what is held back
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0                     # cumulative
+    num_cached_tokens: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()       # one per new token, if asked for
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None   # whole, once, with the first output
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None           # the stop token or string that ended it; None for EOS
-    num_prompt_tokens: int = 0
-    num_output_tokens: int = 0                     # cumulative
-    num_cached_tokens: int = 0
     error: str | None = None                       # with FinishReason.ERROR
+    vector: bytes = b""                            # all that an encoder's request gains: float32, little-endian
 
     @property
     def is_finished(self) -> bool:
@@ -43,13 +48,19 @@ class RequestOutput:
 
     def then(self, later: "RequestOutput") -> "RequestOutput":
         """This output and the next one of the same request as one."""
-        return replace(
-            later,
+        return later._replace(
             token_ids=self.token_ids + later.token_ids,
             text=self.text + later.text,
             logprobs=self.logprobs + later.logprobs,
             prompt_logprobs=self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
         )
+
+    def vector_values(self) -> "array[float]":
+        """The numbers of `vector`; of a cross-encoder it is one, the score of its pair."""
+        values = array("f", self.vector)
+        if sys.byteorder == "big":
+            values.byteswap()
+        return values
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,8 @@ class Response:
             text += rest.text
             if rest.stop is not None and ending.reason is FinishReason.LENGTH:
                 ending = Ending(FinishReason.STOP, stop_reason=rest.stop)
-        return replace(
-            self.output(request, text),
-            finish_reason=ending.reason,
-            stop_reason=ending.stop_reason,
-            error=ending.error,
+        return self.output(request, text)._replace(
+            finish_reason=ending.reason, stop_reason=ending.stop_reason, error=ending.error
         )
 
     def resumable(self, token_ids: list[int]) -> GenerationRequest:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from starlette.requests import Request
 
-from engine.api import ContextTooLong, EmbeddingOutput, EmbeddingRequest, EngineStats, RequestOutput, Tokenizer
+from engine.api import ContextTooLong, EmbeddingRequest, EngineStats, RequestOutput, Tokenizer
 from serve_app.generation import collect
 from serve_app.schemas.encoding import EncodingFields
 from serve_app.service import Identity, Service
@@ -33,14 +33,13 @@ class Scores:
 async def encode(
     http: Request, service: Service, identity: Identity, texts: Sequence[EncodedText], *, dimensions: int | None = None,
     tenant: str | None = None,
-) -> list[EmbeddingOutput]:  # fmt: skip
+) -> list[RequestOutput]:  # fmt: skip
     """The engine's output for each of `texts`, in their order. Raises what `generation.collect` raises."""
     requests = tuple(
         EmbeddingRequest(f"{identity.id}-{index}", text.token_ids, text.token_types, dimensions, tenant)
         for index, text in enumerate(texts)
     )
-    outputs = await collect(http, service.replicas, requests, service.request_timeout_s)
-    return [output for output in outputs if isinstance(output, EmbeddingOutput)]
+    return await collect(http, service.replicas, requests, service.request_timeout_s)
 
 
 async def scores_of(
@@ -61,7 +60,7 @@ async def scores_of(
     outputs = await encode(http, service, identity, texts, tenant=body.user)
     num_tokens = sum(output.num_prompt_tokens for output in outputs)
     if stats.task == "score":
-        return Scores([output.values()[0] for output in outputs], num_tokens)
+        return Scores([output.vector_values()[0] for output in outputs], num_tokens)
     return Scores(await service.in_pool(_cosines, pairs, outputs), num_tokens)
 
 
@@ -116,10 +115,10 @@ def _distinct(pairs: Sequence[tuple[str, str]]) -> list[str]:
     return list(dict.fromkeys(text for pair in pairs for text in pair))
 
 
-def _cosines(pairs: Sequence[tuple[str, str]], outputs: Sequence[EmbeddingOutput]) -> list[float]:
+def _cosines(pairs: Sequence[tuple[str, str]], outputs: Sequence[RequestOutput]) -> list[float]:
     vectors = {}
     for text, output in zip(_distinct(pairs), outputs, strict=True):
-        vector = np.asarray(output.values(), np.float64)
+        vector = np.asarray(output.vector_values(), np.float64)
         length = float(np.sqrt(vector @ vector))
         vectors[text] = vector / length if length > 0 else vector
     return [float(vectors[first] @ vectors[second]) for first, second in pairs]

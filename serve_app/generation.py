@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
-from dataclasses import replace
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Protocol
@@ -114,8 +113,7 @@ async def _fold(outputs: AsyncGenerator[Outputs, None], requests: tuple[EngineRe
 
 def _merged(parts: list[RequestOutput]) -> RequestOutput:
     """What `RequestOutput.then` gives for all of `parts`, without its quadratic cost."""
-    return replace(
-        parts[-1],
+    return parts[-1]._replace(
         token_ids=tuple(chain.from_iterable(part.token_ids for part in parts)),
         text="".join(part.text for part in parts),
         logprobs=tuple(chain.from_iterable(part.logprobs for part in parts)),

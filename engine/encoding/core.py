@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.continuation import Continuation
-from engine.embedding import EmbeddingOutput, EmbeddingRequest, EngineRequest
+from engine.embedding import EmbeddingRequest, EngineRequest
 from engine.encoding.packing import in_turns, pack
 from engine.encoding.pooling import as_bytes
 from engine.encoding.runner import TextRunner
@@ -181,7 +181,7 @@ class EncoderCore:
         self._num_tokens_waiting -= len(waiting.request.prompt_token_ids)
         return waiting
 
-    def _answer(self, waiting: _Waiting, vector: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> EmbeddingOutput:
+    def _answer(self, waiting: _Waiting, vector: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> RequestOutput:
         self._metrics.num_prompt_tokens += len(waiting.request.prompt_token_ids)
         if not np.isfinite(vector).all():
             return self._finish(waiting, FinishReason.ERROR, error="the model gave a vector that is not finite")
@@ -190,11 +190,11 @@ class EncoderCore:
 
     def _finish(
         self, waiting: _Waiting, reason: FinishReason, *, vector: bytes = b"", error: str | None = None
-    ) -> EmbeddingOutput:
+    ) -> RequestOutput:
         self._metrics.num_finished[reason.value] += 1
         self._metrics.e2el_s.observe(self._clock() - waiting.arrival_time_s)
         request = waiting.request
-        return EmbeddingOutput(
+        return RequestOutput(
             request.request_id, finish_reason=reason, num_prompt_tokens=len(request.prompt_token_ids), error=error,
             vector=vector,
         )  # fmt: skip

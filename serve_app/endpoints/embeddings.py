@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import EmbeddingOutput, Tokenizer
+from engine.api import RequestOutput, Tokenizer
 from serve_app.encoding import EncodedText, check_lengths, encode, encoded, usage
 from serve_app.schemas.embeddings import EmbeddingsRequest
 from serve_app.service import Identity, service_of
@@ -35,13 +35,13 @@ def _encoded(tokenizer: Tokenizer, body: EmbeddingsRequest, max_length: int | No
     ]
 
 
-def _answer(outputs: Sequence[EmbeddingOutput], encoding_format: str, model: str) -> bytes:
+def _answer(outputs: Sequence[RequestOutput], encoding_format: str, model: str) -> bytes:
     data = [
         {
             "object": "embedding",
             "index": index,
             "embedding": base64.b64encode(output.vector).decode()
-            if encoding_format == "base64" else output.values().tolist(),
+            if encoding_format == "base64" else output.vector_values().tolist(),
         }
         for index, output in enumerate(outputs)
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from engine.api import EmbeddingOutput, EmbeddingRequest, EngineStats, FinishReason, InvalidRequest, RequestOutput, Task
+from engine.api import EmbeddingRequest, EngineStats, FinishReason, InvalidRequest, RequestOutput, Task
 from tests.serve_app.fake_engine import FakeEngine
 
 VOCAB_SIZE = 256
@@ -36,7 +36,7 @@ class FakeEncoder(FakeEngine):
 
     async def _answer(self, request: Any) -> AsyncIterator[RequestOutput]:
         vector = self.vector(request)[: request.dimensions]
-        yield EmbeddingOutput(
+        yield RequestOutput(
             request.request_id,
             finish_reason=FinishReason.STOP,
             num_prompt_tokens=len(request.prompt_token_ids),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine.api import (
     ContextTooLong,
@@ -125,20 +125,19 @@ class FakeEngine:
             prompt_logprobs=_prompt_logprobs(request),
         )
         if sampling.max_tokens == 0:
-            yield replace(template, finish_reason=FinishReason.LENGTH)
+            yield template._replace(finish_reason=FinishReason.LENGTH)
             return
         for count, step in enumerate(self.steps_of_answer, 1):
             await asyncio.sleep(self.pause_s)
             if self.death is not None:
                 raise self.death
             if self.failure is not None and count == 2:
-                yield replace(template, finish_reason=FinishReason.ERROR, error=self.failure)
+                yield template._replace(finish_reason=FinishReason.ERROR, error=self.failure)
                 return
             if self.hold is not None and count == len(self.steps_of_answer):
                 await self.hold.wait()
             is_last = count == sampling.max_tokens
-            yield replace(
-                template,
+            yield template._replace(
                 token_ids=(step.token_id,),
                 text=step.text,
                 logprobs=_logprobs(request, step.token_id),
@@ -147,9 +146,8 @@ class FakeEngine:
             )
             if is_last:
                 return
-            template = replace(template, prompt_logprobs=None)
-        yield replace(
-            template,
+            template = template._replace(prompt_logprobs=None)
+        yield template._replace(
             token_ids=(EOS_TOKEN_ID,),
             logprobs=_logprobs(request, EOS_TOKEN_ID),
             num_output_tokens=len(self.steps_of_answer) + 1,

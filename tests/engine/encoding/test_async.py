@@ -21,7 +21,7 @@ async def started(**options):
 async def test_many_texts_at_once_each_get_their_own_vector():
     engine, runner = await started()
     outputs = await asyncio.gather(*(engine.embed(embedding(f"r{i}", i + 10, i)) for i in range(5)))
-    assert [list(output.values()) for output in outputs] == [[2 * i + 10, 2] for i in range(5)]
+    assert [list(output.vector_values()) for output in outputs] == [[2 * i + 10, 2] for i in range(5)]
     assert sorted(name for step in runner.steps for name in step) == [f"r{i}" for i in range(5)]
     await engine.check_health()
     await engine.shutdown()
@@ -33,7 +33,7 @@ async def test_submitted_texts_come_through_the_one_stream():
     async for outputs in engine.steps():
         if outputs:
             break
-    assert [(output.request_id, list(output.values())) for output in outputs] == [("a", [3, 2])]
+    assert [(output.request_id, list(output.vector_values())) for output in outputs] == [("a", [3, 2])]
     await engine.shutdown()
 
 
@@ -43,7 +43,7 @@ async def test_refusals_are_raised_and_leave_the_engine_alive():
         await engine.embed(embedding("a", 1000))
     with pytest.raises(InvalidRequest, match="generates none"):
         await anext(engine.generate(generation("b", [1])))
-    assert list((await engine.embed(embedding("a", 1))).values()) == [1, 1]
+    assert list((await engine.embed(embedding("a", 1))).vector_values()) == [1, 1]
     await engine.shutdown()
 
 

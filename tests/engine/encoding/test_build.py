@@ -35,7 +35,7 @@ async def answers(folder, *texts) -> tuple[EngineStats, list[torch.Tensor]]:
     outputs = [await engine.embed(EmbeddingRequest(str(i), tuple(ids))) for i, ids in enumerate(texts)]
     stats = engine.stats()
     await engine.shutdown()
-    return stats, [torch.tensor(output.values()) for output in outputs]
+    return stats, [torch.tensor(output.vector_values()) for output in outputs]
 
 
 async def test_an_encoder_embeds(tmp_path):

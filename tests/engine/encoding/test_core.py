@@ -12,7 +12,7 @@ def test_a_step_packs_whole_texts_and_ends_them_all():
         core.add_request(embedding(name, *range(20, 20 + length)))
     outputs = core.step()
     assert runner.steps == [["a", "c"]]
-    assert [(o.request_id, o.finish_reason, list(o.values())) for o in outputs] == [
+    assert [(o.request_id, o.finish_reason, list(o.vector_values())) for o in outputs] == [
         ("a", FinishReason.STOP, [86.0, 4.0]), ("c", FinishReason.STOP, [110.0, 5.0]),
     ]  # fmt: skip
     assert core.has_work
@@ -35,8 +35,8 @@ def test_vectors_are_cut_before_they_are_brought_to_length_one():
     core.add_request(embedding("a", 1, 2))
     core.add_request(embedding("b", 1, 2, dimensions=1))
     whole, cut = core.step()
-    assert list(whole.values()) == pytest.approx([3 / 13**0.5, 2 / 13**0.5])
-    assert list(cut.values()) == [1.0]
+    assert list(whole.vector_values()) == pytest.approx([3 / 13**0.5, 2 / 13**0.5])
+    assert list(cut.vector_values()) == [1.0]
 
 
 @pytest.mark.parametrize(

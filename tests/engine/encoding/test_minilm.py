@@ -23,7 +23,7 @@ async def test_vectors_equal_sentence_transformers(tmp_path):
     for index, sentence in enumerate(SENTENCES):
         token_ids, token_types = tokenizer.encode_whole(sentence, max_length=stats.max_model_len)
         output = await engine.embed(EmbeddingRequest(str(index), tuple(token_ids), tuple(token_types)))
-        vectors.append(torch.tensor(output.values()))
+        vectors.append(torch.tensor(output.vector_values()))
     await engine.shutdown()
     torch.testing.assert_close(torch.stack(vectors), reference_vectors(SENTENCES), atol=1e-5, rtol=0)
 

@@ -186,7 +186,7 @@ async def test_best_of_returns_the_choices_that_the_model_finds_most_likely(tiny
         async def _answer(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:
             async for output in super()._answer(request):
                 scored = tuple(replace(entry, logprob=-float(request.choice != 2)) for entry in output.logprobs)
-                yield replace(output, logprobs=scored, text=f"{request.choice}" if output.text else "")
+                yield output._replace(logprobs=scored, text=f"{request.choice}" if output.text else "")
 
     async with serving(Ranked(script("a")), tiny_model) as client:
         answer = (await client.post("/v1/completions", json={"prompt": ["x", "y"], "best_of": 4, "n": 2})).json()
