@@ -1,12 +1,15 @@
-"""Compiles the CPU kernels of a decoder, so that the first start need not: `python -m engine.precompile`.
+"""Compiles a decoder's CPU kernels and its file's, so that the first start need not: `python -m engine.precompile`.
 
 numba keeps what it compiles beside the source, by processor; a second run finds everything there.
 """
+
+import numpy as np
 
 from engine.build import build_core
 from engine.config import EngineConfig, prepare_process
 from engine.request import GenerationRequest
 from engine.sampling.params import SamplingParams
+from kernels.cpu.dequantize import FORMATS, dequantize
 
 _DTYPES = ("float32", "float16", "bfloat16", "int8")
 _SAMPLING = (
@@ -26,7 +29,13 @@ def run_tiny_model(dtype: str) -> None:
     core.close()
 
 
+def dequantise_nothing() -> None:
+    for name in FORMATS:
+        dequantize(np.zeros(0, np.uint8), name)
+
+
 if __name__ == "__main__":
     prepare_process()
+    dequantise_nothing()
     for dtype in _DTYPES:
         run_tiny_model(dtype)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
@@ -31,7 +31,8 @@ def demo_description() -> ModelDescription:
 
 
 def demo_reference(description: ModelDescription) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(description.hf_config, dtype=torch.float32).eval()
+    config = Qwen2Config(**{**vars(description.hf_config), "layer_types": None})
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     checkpoint = Checkpoint(description.spec, description.names, description.source)
     parameters = dict(model.named_parameters())
     with torch.no_grad():

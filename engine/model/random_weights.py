@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig
 
 from engine.model.names import WeightNames
 from engine.model.shapes import PREFIX, SHAPES
@@ -41,6 +40,8 @@ class RandomSource:
 
 def shape_config(model: str) -> Any:
     """The transformers config that `random:<shape>` means, for a shape in SHAPES."""
+    from transformers import AutoConfig
+
     settings = dict(SHAPES[model.removeprefix(PREFIX)])
     return AutoConfig.for_model(settings.pop("model_type"), **settings)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.errors import ConfigError
 from engine.model.spec import RopeSpec
@@ -16,6 +15,8 @@ def rope_spec(config: Any, layer_type: str | None = None) -> RopeSpec:
     rope_type = parameters["rope_type"]
     if rope_type == "default":
         return RopeSpec(inv_freq=_default_inv_freq(parameters["rope_theta"], config.head_dim))
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # the usual rotation does without transformers
+
     if rope_type not in ROPE_INIT_FUNCTIONS:
         raise ConfigError(
             f"model: unknown rope_type '{rope_type}' in config.json; supported: default, "
@@ -66,6 +67,8 @@ def _default_inv_freq(theta: float, rotary_dim: int) -> tuple[float, ...]:
 def _scaled_inv_freq(
     config: Any, rope_type: str, layer_type: str | None, seq_len: int | None = None
 ) -> tuple[tuple[float, ...], float]:
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     try:
         inv_freq, factor = ROPE_INIT_FUNCTIONS[rope_type](
             config, torch.device("cpu"), seq_len=seq_len, layer_type=layer_type

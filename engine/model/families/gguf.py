@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
-
-from transformers import Gemma3TextConfig, LlamaConfig, Qwen2Config
 
 from engine.errors import ConfigError
 from engine.model.families import FAMILIES
@@ -45,7 +44,7 @@ _UNUSED = (r"^rope_(freqs|factors_long|factors_short)\.weight$",)
 class GGUFModel:
     """All of a GGUF file but its tokenizer."""
 
-    config: Any                  # the transformers config that the metadata amount to
+    config: Any                  # the transformers config that the metadata amount to, or what a spec reads of it
     spec: ModelSpec
     names: WeightNames
     source: GGUFSource
@@ -157,20 +156,38 @@ def _with_scaled_frequencies(spec: ModelSpec, file: GGUFFile) -> ModelSpec:
     return replace(spec, ropes=(replace(rope, inv_freq=inv_freq),))
 
 
+class PlainConfig(SimpleNamespace):
+    """The fields of a transformers config that a spec reads, without what it takes to import transformers' own."""
+
+    def get_text_config(self) -> "PlainConfig":
+        return self
+
+
 def _llama_config(metadata: _Metadata) -> Any:
-    return LlamaConfig(
-        head_dim=metadata.head_dim,
-        attention_bias="blk.0.attn_q.bias" in metadata.file.tensors,
-        rope_parameters=metadata.rope_parameters(),
-        **metadata.common(),
-    )
+    bias = "blk.0.attn_q.bias" in metadata.file.tensors
+    values = {"head_dim": metadata.head_dim, "attention_bias": bias, **metadata.common()}
+    return _config("LlamaConfig", metadata, values, {"mlp_bias": False})
 
 
 def _qwen2_config(metadata: _Metadata) -> Any:
-    return Qwen2Config(rope_parameters=metadata.rope_parameters(), **metadata.common())
+    values = metadata.common()
+    defaults = {"layer_types": ["full_attention"] * values["num_hidden_layers"], "sliding_window": None}
+    return _config("Qwen2Config", metadata, values, defaults)
+
+
+def _config(name: str, metadata: _Metadata, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
+    """Scaled rotations are computed by transformers, from a config of its own; `defaults` are what it would add."""
+    values = {"rope_parameters": metadata.rope_parameters(), **values}
+    if values["rope_parameters"]["rope_type"] == "default":
+        return PlainConfig(**values, **defaults, hidden_act="silu", dtype=None)
+    import transformers
+
+    return getattr(transformers, name)(**values)
 
 
 def _gemma3_config(metadata: _Metadata) -> Any:
+    from transformers import Gemma3TextConfig
+
     is_27b = metadata["block_count"] == 62  # the one size that scales by hidden / heads; no key says so
     share = metadata["embedding_length"] // metadata["attention.head_count"]
     local = {"rope_type": "default", "rope_theta": metadata.get("rope.freq_base_swa", 10000.0)}

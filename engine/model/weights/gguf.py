@@ -32,34 +32,25 @@ class GGUFSource:
 def dequantize(file: GGUFFile, name: str) -> Array:
     """float32, in a fresh array of the tensor's shape."""
     tensor = file.tensors[name]
-    raw, columns = file.raw_rows(name), tensor.shape[-1]
+    raw, quantization = file.raw_rows(name), tensor.quantization
+    if quantization == gguf.GGMLQuantizationType.F32:
+        return raw.copy().view(np.float32).reshape(tensor.shape)
+    from kernels.cpu.dequantize import FORMATS  # numba is not loaded for a header alone
+    from kernels.cpu.dequantize import dequantize as dequantize_blocks
+
+    if quantization.name in FORMATS:
+        return dequantize_blocks(raw, quantization.name).reshape(tensor.shape)
+    try:
+        return _by_gguf(raw, quantization, tensor.shape)
+    except NotImplementedError as error:
+        raise ConfigError(f"model: {file.path}: tensor {name} has type {quantization.name}: {error}") from error
+
+
+def _by_gguf(raw: npt.NDArray[np.uint8], quantization: gguf.GGMLQuantizationType, shape: tuple[int, ...]) -> Array:
+    """By the package, for formats that few files have: [rows, bytes of a row] -> values of `shape`."""
+    columns = shape[-1]
     values = np.empty((len(raw), columns), np.float32)
     step = max(1, _CHUNK_ELEMENTS // columns)
-    try:
-        for begin in range(0, len(raw), step):
-            values[begin:begin + step] = _dequantize_rows(raw[begin:begin + step], tensor.quantization)
-    except NotImplementedError as error:
-        raise ConfigError(f"model: {file.path}: tensor {name} has type {tensor.quantization.name}: {error}") from error
-    return values.reshape(tensor.shape)
-
-
-def _dequantize_rows(raw: npt.NDArray[np.uint8], quantization: gguf.GGMLQuantizationType) -> Array:
-    """[rows, bytes of a row] -> [rows, columns]"""
-    if quantization == gguf.GGMLQuantizationType.Q5_0:
-        return _dequantize_q5_0(raw)
-    values: Array = gguf.dequantize(raw, quantization)
-    return values
-
-
-def _dequantize_q5_0(raw: npt.NDArray[np.uint8]) -> Array:
-    """The same values as gguf's in 40% of the time; most of the demo model is Q5_0.
-
-    A block is a float16 scale, 32 fifth bits, then 16 bytes of low halves: first the 16 values in their low nibbles.
-    """
-    blocks = raw.reshape(-1, 22)
-    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-    nibbles = np.concatenate((blocks[:, 6:] & 15, blocks[:, 6:] >> 4), axis=1)
-    fifth_bits = np.unpackbits(blocks[:, 2:6], axis=1, bitorder="little")
-    steps = (nibbles | fifth_bits << 4).view(np.int8) - np.int8(16)
-    values: Array = steps.astype(np.float32) * scales
-    return values.reshape(len(raw), -1)
+    for begin in range(0, len(raw), step):
+        values[begin:begin + step] = gguf.dequantize(raw[begin:begin + step], quantization)
+    return values.reshape(shape)

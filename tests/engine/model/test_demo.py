@@ -137,3 +137,15 @@ def test_a_cache_that_cannot_be_written(index, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot write to the cache directory"):
         demo.fetch(tmp_path / "file" / "cache")
+
+
+def test_a_large_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"first")
+    read = []
+    monkeypatch.setattr(wheels, "file_sha256", lambda path: read.append(path) or sha256(path.read_bytes()))
+    assert [wheels.has_sha256(path, sha256(b"first")) for _ in range(3)] == [True] * 3
+    assert len(read) == 1
+    assert not wheels.has_sha256(path, sha256(b"other"))
+    path.write_bytes(b"longer than that")
+    assert not wheels.has_sha256(path, sha256(b"first"))
