@@ -1,4 +1,4 @@
-"""The three steps of attention over one tile of keys: gather it from its pages, multiply, softmax."""
+"""The steps of attention over one tile of keys beside its products: gather it from its pages, softmax."""
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from kernels.cpu.simd import (
 from kernels.cpu.vector_math import exp, tanh
 
 TILE = 64  # keys
-ROWS = 4  # height of the register tile
 LOWEST = np.float32(-1e30)  # where a maximum starts: finite, so that LOWEST - LOWEST is 0 and not NaN
 ZERO = np.float32(0)
 
@@ -30,29 +29,6 @@ ZERO = np.float32(0)
 @kernel
 def whole_vectors(size):
     return (size + LANES - 1) // LANES * LANES
-
-
-@kernel
-def multiply(a, lda, b, ldb, c, ldc, num_rows, num_columns, depth, accumulate):
-    """c = a @ b, or c += a @ b; num_rows is a multiple of 4, num_columns of 16, and depth runs in ascending order."""
-    for column in range(0, num_columns, LANES):
-        for row in range(0, num_rows, ROWS):
-            a0, c0 = row * lda, row * ldc + column
-            a1, a2, a3 = a0 + lda, a0 + 2 * lda, a0 + 3 * lda
-            c1, c2, c3 = c0 + ldc, c0 + 2 * ldc, c0 + 3 * ldc
-            sum0 = sum1 = sum2 = sum3 = splat(ZERO)
-            if accumulate:
-                sum0, sum1, sum2, sum3 = load(c, c0), load(c, c1), load(c, c2), load(c, c3)
-            for i in range(depth):
-                b_row = load(b, i * ldb + column)
-                sum0 = fma(splat(a[a0 + i]), b_row, sum0)
-                sum1 = fma(splat(a[a1 + i]), b_row, sum1)
-                sum2 = fma(splat(a[a2 + i]), b_row, sum2)
-                sum3 = fma(splat(a[a3 + i]), b_row, sum3)
-            store(c, c0, sum0)
-            store(c, c1, sum1)
-            store(c, c2, sum2)
-            store(c, c3, sum3)
 
 
 @kernel

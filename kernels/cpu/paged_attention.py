@@ -4,7 +4,7 @@ A work item is (request, block of queries, KV head). The rows of an item are its
 that share the KV head; keys stream past them in tiles of TILE, each tile gathered from its pages once for all rows.
 
 tile      K transposed [head_dim, TILE] and V [TILE, head_dim] in scratch that stays in cache
-products  a register tile of 4 rows x 16 columns, one fused multiply-add per element and step
+products  register tiles of up to 12 rows x 32 columns, one fused multiply-add per element and step
 softmax   online: running maximum (starting at -1e30), sum and accumulator per row
 fixed     tiles start at key 0 whatever the page size, chunk or batch, a row's arithmetic has one order, and a key a
           row does not see adds an exact 0; so a row's bits depend on its own query and context only
@@ -19,13 +19,14 @@ from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
-from kernels.cpu.attention_tile import LOWEST, ROWS, TILE, ZERO, gather_tile, multiply, softmax_tile, whole_vectors
+from kernels.cpu.attention_tile import LOWEST, TILE, ZERO, gather_tile, softmax_tile, whole_vectors
 from kernels.cpu.jit import kernel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty_tensor
 from kernels.cpu.simd import LANES, load, mul, splat, store
+from kernels.cpu.tile_product import multiply
 
-_ITEM_ROWS = 64  # rows an item aims at: enough to pay for gathering a tile, few enough to stay in cache
+_ITEM_ROWS = 96  # rows an item aims at: enough to pay for gathering a tile, few enough to stay in cache
 _CHUNK_WORK = 1 << 13  # rows x keys that take about 30 µs: below that, waking a thread costs more than it saves
 
 
@@ -62,7 +63,7 @@ def _attend(
     """Items [start, stop): the whole of attention for each, in scratch that they share."""
     num_kv_heads, group, head_dim, queries_per_item = shape
     causal, window = visibility
-    width, most_rows = whole_vectors(head_dim), -(-queries_per_item * group // ROWS) * ROWS
+    width, most_rows = whole_vectors(head_dim), queries_per_item * group
     keys, values = np.zeros(head_dim * TILE, np.float32), np.zeros(TILE * width, np.float32)
     queries, scores = np.zeros(most_rows * head_dim, np.float32), np.zeros(most_rows * TILE, np.float32)
     sums, slots = np.zeros(most_rows * width, np.float32), np.zeros(TILE, np.int64)
@@ -75,9 +76,7 @@ def _attend(
         num_queries = min(queries_per_item, end_token - first_token)
         first_position = seq_lens[request] - (end_token - first_token)
         used = num_queries * group
-        num_rows = -(-used // ROWS) * ROWS
-        queries[used * head_dim : num_rows * head_dim] = 0
-        sums[: num_rows * width] = 0
+        sums[: used * width] = 0
         for row in range(used):
             head = kv_head * group + row % group
             source = (first_token + row // group) * query_strides[0] + head * query_strides[1]
@@ -95,12 +94,12 @@ def _attend(
                 key_cache, value_cache, pages, block_size, num_kv_heads, kv_head, head_dim, first_key, num_keys, slots,
                 keys, values,
             )  # fmt: skip
-            multiply(queries, head_dim, keys, TILE, scores, TILE, num_rows, whole_vectors(num_keys), head_dim, False)
+            multiply(queries, head_dim, keys, TILE, scores, TILE, used, whole_vectors(num_keys), head_dim, False)
             _weigh_rows(
                 scores, tops, norms, sums, (used, group, first_position), head_dim, kv_head, first_key, num_keys,
                 visibility, transform, slopes,
             )  # fmt: skip
-            multiply(scores, TILE, values, width, sums, width, num_rows, width, num_keys, True)
+            multiply(scores, TILE, values, width, sums, width, used, width, num_keys, True)
 
         for row in range(used):
             head = kv_head * group + row % group

@@ -10,6 +10,7 @@ therefore not recorded, but computed each time.
 """
 
 import importlib
+import math
 import mmap
 import sys
 from bisect import bisect_right, insort
@@ -49,7 +50,7 @@ class Workspace:
         """An array; memory of its own, if its first dimension is more than max_rows."""
         if shape[0] > self.max_rows:
             return np.empty(shape, dtype)
-        row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+        row_bytes = math.prod(shape[1:]) * np.dtype(dtype).itemsize
         return self._free(row_bytes)[: shape[0] * row_bytes].view(dtype).reshape(shape)
 
     def _free(self, row_bytes: int) -> NDArray[np.uint8]:

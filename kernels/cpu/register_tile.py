@@ -64,8 +64,10 @@ def prefetch(builder: Any, pointer: Any) -> None:
     builder.call(cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0"), [pointer, *hints])
 
 
-def for_tiles(builder: Any, num_rows: Any, emit: Callable[[Any, int, range], None]) -> None:
-    """Emits the tiles of a panel: emit(first row, number of rows, the panel's vectors)."""
+def for_tiles(
+    builder: Any, num_rows: Any, emit: Callable[[Any, int, range], None], num_vectors: int = PANEL // LANES
+) -> None:
+    """Emits the tiles of a panel, or of fewer vectors: emit(first row, number of rows, the tile's vectors)."""
     row = cgutils.alloca_once_value(builder, ir.Constant(INDEX, 0))
     for height in _HEIGHTS:
         test, body, after = (builder.append_basic_block(name) for name in ("rows", "tile", "rows.done"))
@@ -74,8 +76,8 @@ def for_tiles(builder: Any, num_rows: Any, emit: Callable[[Any, int, range], Non
         end = offset(builder, builder.load(row), height)
         builder.cbranch(builder.icmp_signed("<=", end, num_rows), body, after)
         builder.position_at_end(body)
-        for first in range(0, PANEL // LANES, _VECTORS):
-            emit(builder.load(row), height, range(first, first + _VECTORS))
+        for first in range(0, num_vectors, _VECTORS):
+            emit(builder.load(row), height, range(first, min(first + _VECTORS, num_vectors)))
         builder.store(end, row)
         builder.branch(test)
         builder.position_at_end(after)
