@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Collection
 
 from engine.outputs import Histogram
 from engine.request import Request
@@ -19,9 +20,9 @@ class DurationHistogram:
         self._counts = [0] * (len(bounds_s) + 1)
         self._total_s = 0.0
 
-    def observe(self, duration_s: float) -> None:
-        self._counts[bisect_left(self._bounds_s, duration_s)] += 1
-        self._total_s += duration_s
+    def observe(self, duration_s: float, count: int = 1) -> None:
+        self._counts[bisect_left(self._bounds_s, duration_s)] += count
+        self._total_s += duration_s * count
 
     def snapshot(self) -> Histogram:
         return Histogram(self._bounds_s, tuple(self._counts), self._total_s)
@@ -41,17 +42,26 @@ class EngineMetrics:
         self.itl_s = DurationHistogram(ITL_BOUNDS_S)
         self.e2el_s = DurationHistogram(E2EL_BOUNDS_S)
 
-    def token_sampled(self, request: Request, now_s: float) -> None:
-        self.num_generated_tokens += 1
-        if request.last_token_time_s is None:
-            request.first_token_time_s = now_s
-            self.num_prompt_tokens += request.num_prompt_tokens
-            self.ttft_s.observe(now_s - request.arrival_time_s)
-            if request.first_scheduled_time_s is not None:
-                self.queue_time_s.observe(request.first_scheduled_time_s - request.arrival_time_s)
-        else:
-            self.itl_s.observe(now_s - request.last_token_time_s)
-        request.last_token_time_s = now_s
+    def tokens_sampled(self, requests: Collection[Request], now_s: float) -> None:
+        """Each of `requests` has gained a token."""
+        self.num_generated_tokens += len(requests)
+        previous: dict[float, int] = {}                # time of the token before -> requests; most have it in common
+        for request in requests:
+            last_s = request.last_token_time_s
+            if last_s is None:
+                self._first_token_sampled(request, now_s)
+            else:
+                previous[last_s] = previous.get(last_s, 0) + 1
+            request.last_token_time_s = now_s
+        for last_s, count in previous.items():
+            self.itl_s.observe(now_s - last_s, count)
+
+    def _first_token_sampled(self, request: Request, now_s: float) -> None:
+        request.first_token_time_s = now_s
+        self.num_prompt_tokens += request.num_prompt_tokens
+        self.ttft_s.observe(now_s - request.arrival_time_s)
+        if request.first_scheduled_time_s is not None:
+            self.queue_time_s.observe(request.first_scheduled_time_s - request.arrival_time_s)
 
     def request_finished(self, request: Request, now_s: float) -> None:
         if request.finish_reason is not None:

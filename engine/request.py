@@ -63,6 +63,7 @@ class Request:
     priority: int = field(init=False)
     max_tokens: int = field(init=False)
     num_prompt_tokens: int = field(init=False)
+    most_tokens: int = field(init=False)           # with the prompt; lowered to what context and KV pool have room for
 
     def __post_init__(self) -> None:
         if not self.token_ids:
@@ -70,6 +71,7 @@ class Request:
         self.request_id, self.priority = self.generation.request_id, self.generation.priority
         self.max_tokens = self.generation.sampling.max_tokens
         self.num_prompt_tokens = len(self.generation.prompt_token_ids)
+        self.most_tokens = self.num_prompt_tokens + self.max_tokens
 
     @property
     def sampling(self) -> SamplingParams:
@@ -92,6 +94,11 @@ class Request:
     def num_uncomputed_tokens(self) -> int:
         """Tokens to compute before the next one can be sampled; 1 for a request that is decoding."""
         return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether it has max_tokens, or the context or the whole KV pool has no room to compute another token."""
+        return len(self.token_ids) - self.num_pending_tokens >= self.most_tokens
 
     @property
     def is_finished(self) -> bool:

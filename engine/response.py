@@ -18,31 +18,33 @@ class Ending:
 
 
 class Response:
-    """One request's outgoing side: incremental text, stop checks, log probabilities not sent yet."""
+    """One request's outgoing side: incremental text, stop checks, the prompt's log probabilities."""
 
     def __init__(self, generation: GenerationRequest, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
         sampling = generation.sampling
         self._generation = generation
         self._end_token_ids = frozenset() if sampling.ignore_eos else eos_token_ids
+        self._ending_token_ids = self._end_token_ids.union(sampling.stop_token_ids)
         self._detokenizer = Detokenizer.of(tokenizer, generation)
-        self._token_ids: list[int] = []                 # tokens of the output under way
-        self._logprobs: list[TokenLogprobs] = []
+        self._has_stop_strings = bool(sampling.stop)
         self._prompt_logprobs: list[TokenLogprobs] = []  # of prompt positions [0, len)
         self._prompt_logprobs_due = sampling.prompt_logprobs is not None
 
-    def push(self, token_id: int, logprobs: TokenLogprobs | None) -> tuple[str, Ending | None]:
+    def push(self, token_id: int) -> tuple[str, Ending | None]:
         """Take a sampled token; returns the text it frees and, if it ends the request, how."""
-        sampling = self._generation.sampling
-        self._token_ids.append(token_id)
-        if logprobs is not None:
-            self._logprobs.append(logprobs)
-        if token_id in self._end_token_ids:
-            return "", Ending(FinishReason.STOP)
-        if token_id in sampling.stop_token_ids:
-            text = self._detokenizer.push_token(token_id).text if sampling.include_stop_str_in_output else ""
-            return text, Ending(FinishReason.STOP, stop_reason=token_id)
+        if token_id in self._ending_token_ids:
+            return self._push_ending(token_id)
+        if not self._has_stop_strings:
+            return self._detokenizer.push_text(token_id), None
         delta = self._detokenizer.push_token(token_id)
         return delta.text, None if delta.stop is None else Ending(FinishReason.STOP, stop_reason=delta.stop)
+
+    def _push_ending(self, token_id: int) -> tuple[str, Ending]:
+        if token_id in self._end_token_ids:
+            return "", Ending(FinishReason.STOP)
+        is_shown = self._generation.sampling.include_stop_str_in_output
+        text = self._detokenizer.push_token(token_id).text if is_shown else ""
+        return text, Ending(FinishReason.STOP, stop_reason=token_id)
 
     def add_prompt_logprobs(self, position: int, entries: tuple[TokenLogprobs, ...]) -> None:
         """Log probabilities of prompt positions [position, position + len(entries)); known ones are skipped.
@@ -54,29 +56,24 @@ class Response:
         known = len(self._prompt_logprobs)
         self._prompt_logprobs.extend(entries[max(known - position, 0) :])
 
-    def output(self, request: Request, text: str) -> RequestOutput:
+    def output(
+        self, request: Request, token_ids: tuple[int, ...], text: str, logprobs: tuple[TokenLogprobs, ...]
+    ) -> RequestOutput:
         """What the client gains now."""
-        token_ids, self._token_ids = tuple(self._token_ids), []
-        logprobs, self._logprobs = tuple(self._logprobs), []
-        prompt_logprobs = None
-        if self._prompt_logprobs_due:
-            self._prompt_logprobs_due = False
-            prompt_logprobs = tuple(self._prompt_logprobs) or (
-                TokenLogprobs(self._generation.prompt_token_ids[0], None, None),
-            )
         return RequestOutput(
-            request_id=request.request_id,
-            token_ids=token_ids,
-            text=text,
-            logprobs=logprobs,
-            prompt_logprobs=prompt_logprobs,
-            num_prompt_tokens=request.num_prompt_tokens,
-            num_output_tokens=request.num_output_tokens,
-            num_cached_tokens=request.num_cached_tokens,
-        )
+            request.request_id, token_ids, text, request.num_prompt_tokens, request.num_output_tokens,
+            request.num_cached_tokens, logprobs, self._take_prompt_logprobs() if self._prompt_logprobs_due else None,
+        )  # fmt: skip
 
-    def last_output(self, request: Request, ending: Ending, text: str) -> RequestOutput:
-        """The client's last output: `text`, and whatever was held back in vain.
+    def _take_prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
+        self._prompt_logprobs_due = False
+        return tuple(self._prompt_logprobs) or (TokenLogprobs(self._generation.prompt_token_ids[0], None, None),)
+
+    def last_output(
+        self, request: Request, ending: Ending, token_ids: tuple[int, ...] = (), text: str = "",
+        logprobs: tuple[TokenLogprobs, ...] = (),
+    ) -> RequestOutput:  # fmt: skip
+        """The client's last output: what it gains now, and whatever text was held back in vain.
 
         After an abort nothing is released: if the request goes on elsewhere, that is still to come.
         """
@@ -85,7 +82,7 @@ class Response:
             text += rest.text
             if rest.stop is not None and ending.reason is FinishReason.LENGTH:
                 ending = Ending(FinishReason.STOP, stop_reason=rest.stop)
-        return self.output(request, text)._replace(
+        return self.output(request, token_ids, text, logprobs)._replace(
             finish_reason=ending.reason, stop_reason=ending.stop_reason, error=ending.error
         )
 

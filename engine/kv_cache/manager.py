@@ -79,6 +79,16 @@ class KVCacheManager:
             table.snapshot = tuple(table.blocks)
         return table.snapshot
 
+    def grown_table(self, request: Request, num_tokens: int) -> tuple[int, ...] | None:
+        """The table of a request that has one, grown to cover `num_tokens` in all.
+
+        None, and nothing has changed, when too few blocks are available.
+        """
+        known = self._tables[request.request_id].snapshot
+        if known is not None and num_tokens <= len(known) * self.block_size:   # nearly every decode ends here
+            return known
+        return self.block_table(request) if self.allocate(request, num_tokens) else None
+
     def find_prefix(self, request: Request) -> list[int]:
         """Blocks holding the first tokens of a request that has none; at least one token is left to compute.
 
@@ -108,8 +118,6 @@ class KVCacheManager:
         False, and nothing has changed, when too few blocks are available.
         """
         table = self._tables.get(request.request_id) or self._table(request)
-        if num_tokens <= len(table.blocks) * self.block_size:              # nearly every decode ends here
-            return True
         num_new = self.num_blocks_for(num_tokens) - len(table.blocks) - len(prefix)
         if num_new <= 0 and not prefix:
             return True

@@ -23,9 +23,9 @@ class Scheduler:
     A step is booked twice: `advance` when it is handed to the runner, so that the next may be planned while it runs;
     `resolve` when its tokens are known. At most a few steps are between the two, and they are resolved in order.
 
-    Stopping is the caller's decision, with one duty: a request that has max_tokens, or that `is_at_limit`, after a
-    `resolve` must be finished (FinishReason.LENGTH). All others may go on, however small the pool: the first in line
-    can always have the blocks of all who run behind it.
+    Stopping is the caller's decision, with one duty: a request that `is_at_limit` after a `resolve` must be
+    finished (FinishReason.LENGTH). All others may go on, however small the pool: the first in line can always have the
+    blocks of all who run behind it.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Scheduler:
                 f" the KV cache holds {self.kv.capacity_tokens} tokens in all",
                 param="prompt",
             )
+        request.most_tokens = min(request.most_tokens, self.max_num_tokens)
         request.arrival_index = self._num_added
         self._num_added += 1
         self.requests[request.request_id] = request
@@ -148,21 +149,20 @@ class Scheduler:
         Returns the requests of the step, for `resolve`: by then their ids may belong to others.
         """
         requests = {request_id: self.requests[request_id] for request_id in plan.num_scheduled_tokens}
-        for request_id, request in requests.items():
-            num_tokens = plan.num_scheduled_tokens[request_id]
+        for request, num_tokens in zip(requests.values(), plan.num_scheduled_tokens.values(), strict=True):
             request.num_computed_tokens += num_tokens
-            self.num_uncomputed_tokens -= num_tokens
+        num_placeholders = 0
         for request_id in plan.sampling:
             request = requests[request_id]
-            num_output_tokens = request.num_tokens - request.num_prompt_tokens
-            if num_output_tokens < request.max_tokens:
-                request.token_ids.append(PLACEHOLDER)
+            token_ids = request.token_ids
+            if len(token_ids) < request.most_tokens:
+                token_ids.append(PLACEHOLDER)
                 request.num_pending_tokens += 1
-                num_output_tokens += 1
-                self.num_uncomputed_tokens += 1
-            if num_output_tokens >= request.max_tokens or request.num_tokens >= self.max_num_tokens:
+                num_placeholders += 1
+            if len(token_ids) >= request.most_tokens:
                 self.running.remove(request)
                 self.ending[request_id] = request
+        self.num_uncomputed_tokens += num_placeholders - plan.num_tokens
         return requests
 
     def resolve(self, plan: StepPlan, requests: Mapping[str, Request], sampled: Mapping[str, int]) -> None:
@@ -171,16 +171,20 @@ class Scheduler:
         `requests` is what `advance` returned; those finished meanwhile are passed over. One whose row failed must be
         finished before, or its K/V would enter the prefix cache.
         """
+        block_size, has_siblings = self.kv.block_size, len(self.siblings) > 0
         for request_id, request in requests.items():
-            if request.status is RequestStatus.FINISHED:
+            status = request.status
+            if status is RequestStatus.FINISHED:
                 continue
             if request_id in sampled:
                 request.token_ids[-request.num_pending_tokens] = sampled[request_id]
                 request.num_pending_tokens -= 1
-            if request.status is RequestStatus.RUNNING:        # else preempted since, and its blocks are gone
-                num_committed = plan.start[request_id] + plan.num_scheduled_tokens[request_id]
-                self.kv.commit(request, num_committed)
-                if num_committed >= request.num_prompt_tokens:
+            if status is RequestStatus.RUNNING:                # else preempted since, and its blocks are gone
+                num_tokens = plan.num_scheduled_tokens[request_id]
+                num_committed = plan.start[request_id] + num_tokens
+                if num_committed % block_size < num_tokens:    # they have filled a block
+                    self.kv.commit(request, num_committed)
+                if has_siblings and num_committed >= request.num_prompt_tokens:
                     self._release_siblings(request)
 
     def _has_prompt_to_share(self, first_choice: Request, request: Request) -> bool:
@@ -192,10 +196,6 @@ class Scheduler:
     def _release_siblings(self, first_choice: Request) -> None:
         for request in self.siblings.release(first_choice):
             self.waiting.append(request)
-
-    def is_at_limit(self, request: Request) -> bool:
-        """Whether the context, or the whole KV pool, has no room to compute another token."""
-        return request.num_known_tokens >= self.max_num_tokens
 
     def finish(self, request_id: str, reason: FinishReason) -> Request | None:
         """Ends a request wherever it is, at any time between two calls. None if it is not here (any more)."""

@@ -42,6 +42,8 @@ class StepBuilder:
         self.sampling: list[str] = []
         self.admitted: list[Request] = []
         self.preempted: list[Request] = []
+        self.num_running = len(running)                         # requests that hold blocks, those admitted in this step
+        #                                                         included, seats not
 
     # What there is
 
@@ -94,11 +96,6 @@ class StepBuilder:
         return iter(self._seats.values())
 
     @property
-    def num_running(self) -> int:
-        """Requests that hold blocks, those admitted in this step included, seats not."""
-        return len(self._running) + len(self.admitted) - len(self.preempted)
-
-    @property
     def num_waiting(self) -> int:
         return len(self._waiting) - len(self.admitted)
 
@@ -137,23 +134,25 @@ class StepBuilder:
 
         False, and nothing has changed, when too few blocks are available.
         """
-        request_id, num_known = request.request_id, request.num_tokens
+        request_id, num_known = request.request_id, len(request.token_ids)
         if request_id in self.num_scheduled_tokens or num_tokens < 1:
             raise ValueError(f"'{request_id}' is scheduled twice in one step, or for {num_tokens} tokens")
         if request.status is RequestStatus.RUNNING:
             end = min(request.num_computed_tokens + num_tokens, num_known)
-            if not self._kv.allocate(request, end):
+            block_table = self._kv.grown_table(request, end)
+            if block_table is None:
                 return False
         else:
             prefix = self._kv.find_prefix(request)
             end = min(len(prefix) * self._kv.block_size + num_tokens, num_known)
             if not self._admit(request, end, prefix):
                 return False
+            block_table = self._kv.block_table(request)
         start = request.num_computed_tokens
         self.num_tokens += end - start
         self.num_scheduled_tokens[request_id] = end - start
         self.start[request_id] = start
-        self.block_tables[request_id] = self._kv.block_table(request)
+        self.block_tables[request_id] = block_table
         if end == num_known:
             self.sampling.append(request_id)
         return True
@@ -181,6 +180,7 @@ class StepBuilder:
         self._kv.free(request)
         request.status = RequestStatus.PREEMPTED
         self.preempted.append(request)
+        self.num_running -= 1
 
     def pad(self, request: Request, rows: int) -> None:
         """Computes and discards `rows` more rows, for a scheduled request or for a finished one in its seat."""
@@ -194,4 +194,5 @@ class StepBuilder:
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = len(prefix) * self._kv.block_size
         self.admitted.append(request)
+        self.num_running += 1
         return True

@@ -74,6 +74,10 @@ class Detokenizer:
         self._num_tokens += 1
         return self._checked(self._decoder.push(token_id))
 
+    def push_text(self, token_id: int) -> str:
+        """The text that the next output token adds, where no stop string is watched for: in half the time."""
+        return self._decoder.push(token_id)
+
     def finish(self) -> TextDelta:
         """All that was held back, once the request has ended otherwise than by a stop string."""
         delta = self._checked(self._decoder.finish())
@@ -104,6 +108,7 @@ class _ByteDecoder:
         self, tokenizer: Tokenizer, rule: ByteRule, prompt_token_ids: Sequence[int], skipped: frozenset[int]
     ) -> None:
         self._tokenizer = tokenizer
+        self._whole_texts = tokenizer.whole_texts
         self._skipped = skipped
         self._utf8 = codecs.getincrementaldecoder("utf-8")(rule.decode_errors)
         # A lead byte starts afresh whatever precedes it: three bytes tell what the prompt leaves incomplete.
@@ -111,11 +116,22 @@ class _ByteDecoder:
         self._strips_space = rule.strips_first_space and not tail and not self._pending()
         # decode(prompt) shows incomplete bytes as U+FFFD: so many characters of the output are the prompt's.
         self._num_shown = len(self._pending().decode(errors=rule.decode_errors))
+        self._is_clear = self._nothing_due()
 
     def push(self, token_id: int) -> str:
+        if self._is_clear:                         # nearly every token of nearly every text
+            text = self._whole_texts[token_id]
+            if text is not None:
+                return text
         if token_id in self._skipped:
             return ""
-        return self._show(self._utf8.decode(self._tokenizer.token_bytes(token_id)))
+        text = self._show(self._utf8.decode(self._tokenizer.token_bytes(token_id)))
+        self._is_clear = self._nothing_due()
+        return text
+
+    def _nothing_due(self) -> bool:
+        """Whether a token that is whole characters adds just these: no incomplete one, and nothing to leave out."""
+        return not self._strips_space and not self._num_shown and not self._pending()
 
     def finish(self) -> str:
         return self._show(self._utf8.decode(b"", final=True))

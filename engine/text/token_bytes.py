@@ -6,7 +6,8 @@ decoded by windows of tokens instead.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,26 @@ class ByteRule:
     def decode_errors(self) -> str:
         """The codec error handler: invalid UTF-8 counts per maximal sequence in byte-level BPE, else per byte."""
         return "replace" if self.kind == "byte_level" else "surrogateescape"
+
+
+class WholeTexts(dict[int, str | None]):
+    """Token id -> text, of tokens whose bytes are whole characters; None: of special tokens, and of all others.
+
+    Such a token adds its text whatever stands before it, unless a character is incomplete there. The table is filled
+    as far as asked for.
+    """
+
+    def __init__(self, token_bytes: Callable[[int], bytes], special_token_ids: frozenset[int]) -> None:
+        super().__init__()
+        self._token_bytes, self._special_token_ids = token_bytes, special_token_ids
+
+    def __missing__(self, token_id: int) -> str | None:
+        text = None
+        if token_id not in self._special_token_ids:
+            with suppress(UnicodeDecodeError):
+                text = self._token_bytes(token_id).decode()
+        self[token_id] = text
+        return text
 
 
 def find_byte_rule(pipeline: Tokenizer) -> ByteRule | None:

@@ -11,7 +11,7 @@ from engine.text.byte_tokenizer import byte_tokenizer
 from engine.text.chat_template import ChatTemplate, check_chat_template
 from engine.text.folder_tokenizer import folder_digest, read_folder_tokenizer
 from engine.text.saved_tokenizer import SavedTokenizer, converted_once
-from engine.text.token_bytes import byte_alphabet, find_byte_rule, spelled_bytes
+from engine.text.token_bytes import WholeTexts, byte_alphabet, find_byte_rule, spelled_bytes
 
 _GGUF_HEADER_BYTES = 16 * 2**20                    # more than any header: the vocabulary is most of it
 
@@ -32,6 +32,7 @@ class Tokenizer:
         self.chat_template = ChatTemplate(saved.chat_templates, saved.special_tokens) if saved.chat_templates else None
         self._alphabet = byte_alphabet()
         self._bytes: dict[int, bytes] = {}         # token id -> bytes, as far as asked for
+        self.whole_texts = WholeTexts(self.token_bytes, self.special_token_ids)
 
     @cached_property
     def vocab_size(self) -> int:

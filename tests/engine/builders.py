@@ -8,7 +8,7 @@ from engine.observer import StepObserver
 from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import CPU_LIMITS
-from engine.text.token_bytes import ByteRule
+from engine.text.token_bytes import ByteRule, WholeTexts
 from tests.helpers import HashRunner, ManualClock
 
 
@@ -17,6 +17,9 @@ class LetterTokenizer:
 
     byte_rule = ByteRule("byte_level")
     special_token_ids: frozenset[int] = frozenset()
+
+    def __init__(self) -> None:
+        self.whole_texts = WholeTexts(self.token_bytes, self.special_token_ids)
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([97 + token_id % 26])

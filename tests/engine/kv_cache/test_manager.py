@@ -48,6 +48,17 @@ def test_allocation_that_does_not_fit_changes_nothing():
     kv.check_integrity(live="ab")
 
 
+def test_a_grown_table_is_the_known_one_as_long_as_it_covers_the_tokens():
+    kv = KVCacheManager(num_blocks=2, block_size=4)
+    a = request("a", range(8))
+    kv.allocate(a, 3)
+    table = kv.block_table(a)
+    assert kv.grown_table(a, 4) is table
+    assert kv.grown_table(a, 5) == (0, 1)
+    assert kv.grown_table(a, 9) is None
+    assert kv.block_table(a) == (0, 1)
+
+
 def test_freeing_twice_frees_once():
     kv = KVCacheManager(num_blocks=3, block_size=4)
     a = request("a", range(8))

@@ -102,7 +102,7 @@ class Driver:
             request = scheduler.requests[name]
             if request.num_output_tokens >= self.stop_after.get(name, request.max_tokens + 1):
                 self.finish(name, FinishReason.STOP)
-            elif request.num_output_tokens >= request.max_tokens or scheduler.is_at_limit(request):
+            elif request.is_at_limit:
                 self.finish(name, FinishReason.LENGTH)
 
     def steps(self, count: int) -> list[dict[str, int]]:

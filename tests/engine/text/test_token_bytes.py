@@ -1,7 +1,7 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from engine.text.token_bytes import ByteRule, byte_alphabet, find_byte_rule
+from engine.text.token_bytes import ByteRule, WholeTexts, byte_alphabet, find_byte_rule
 from tests.engine.text import tiny
 
 
@@ -51,3 +51,17 @@ def test_byte_level_bytes(token, expected):
 def test_an_id_that_is_no_token_has_no_bytes():
     tokenizer = tiny.wrap(tiny.byte_level())
     assert [tokenizer.token_bytes(token_id) for token_id in (-1, tokenizer.vocab_size, 2**40)] == [b"", b"", b""]
+
+
+def test_whole_texts_are_those_of_whole_characters_that_are_nothing_special():
+    spelled = {0: b"<s>", 1: b" a", 2: "é🌶".encode(), 3: b"\xc3", 4: b"\xa9 b", 5: b"\xed\xa0\x80", 6: b""}
+    asked: list[int] = []
+
+    def token_bytes(token_id: int) -> bytes:
+        asked.append(token_id)
+        return spelled[token_id]
+
+    texts = WholeTexts(token_bytes, frozenset({0}))
+    assert [texts[token_id] for token_id in spelled] == [None, " a", "é🌶", None, None, None, ""]
+    assert [texts[token_id] for token_id in (1, 3)] == [" a", None]
+    assert asked == [1, 2, 3, 4, 5, 6]             # each once
