@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.peers.goals import Paired, Verdict, floor_shares, paired, verdicts
-from bench.peers.lineup import SYSTEMS, Entry
+from bench.peers.lineup import OUR_DTYPES, SYSTEMS, Entry
 from bench.peers.turns import Failure, Outcome, label_of
 from bench.systems import Measurement
 
@@ -68,7 +68,7 @@ class Comparison:
                 self.measurements, f"{ours}_{dtype}", self.floor_s(f"ours_engine_{dtype}")
             )
             for ours in ("ours_engine", "ours_http")
-            for dtype in ("float16", "int8")
+            for dtype in OUR_DTYPES
         }
         return verdicts(self.bursts, self.ratios, shares)
 

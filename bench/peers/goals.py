@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.peers.lineup import OUR_DTYPES
 from bench.peers.turns import label_of
 from bench.systems import Measurement
 
@@ -42,22 +43,20 @@ _LLAMA = ("llama_cpp_q8_0_16", "llama_cpp_q8_0_48", "llama_cpp_q4_k_m_16", "llam
 
 
 def goals_at(bursts: Sequence[str]) -> list[Goal]:
-    """All goals, those for every burst at the bursts given: ours in process, as the peers are, and over HTTP too."""
+    """All goals, those for every burst at the bursts given: ours in process, as the peers are, and over HTTP too.
+
+    Weights of 16 bits are held to the same ratios in both of their forms.
+    """
+    ours = [(f"{form}_{dtype}", dtype == "int8") for form in ("ours_engine", "ours_http") for dtype in OUR_DTYPES]
     goals = []
-    for ours in ("ours_engine", "ours_http"):
-        float16, int8 = f"{ours}_float16", f"{ours}_int8"
-        goals += [
-            Goal(system, "transformers_static", f"burst {cap}", wanted)
-            for cap in (128, 384)
-            for system, wanted in ((float16, 6.0), (int8, 10.0))
-        ]
-        goals.append(Goal(float16, "transformers_continuous", "burst 384", 4.0))
-        for burst in bursts:
-            for peer in ("vllm_cpu_float32", *_LLAMA):
-                goals += [Goal(float16, peer, burst, 1.5), Goal(int8, peer, burst, 2.5)]
-        goals += [Goal(int8, "llama_cpp_q8_0_16", "single", 1.0), Goal(int8, MEMORY_FLOOR, "single", 0.85)]
-    goals += [Goal(f"ours_http_{d}", f"ours_engine_{d}", b, 0.95) for b in bursts for d in ("float16", "int8")]
-    return goals
+    for system, is_int8 in ours:
+        goals += [Goal(system, "transformers_static", f"burst {cap}", 10.0 if is_int8 else 6.0) for cap in (128, 384)]
+        goals.append(Goal(system, "transformers_continuous", "burst 384", 4.0))
+        peers = ("vllm_cpu_float32", *_LLAMA)
+        goals += [Goal(system, peer, burst, 2.5 if is_int8 else 1.5) for burst in bursts for peer in peers]
+        if is_int8:
+            goals += [Goal(system, "llama_cpp_q8_0_16", "single", 1.0), Goal(system, MEMORY_FLOOR, "single", 0.85)]
+    return goals + [Goal(f"ours_http_{d}", f"ours_engine_{d}", burst, 0.95) for burst in bursts for d in OUR_DTYPES]
 
 
 def paired(measurements: Iterable[Measurement]) -> Paired:

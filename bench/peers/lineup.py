@@ -56,10 +56,14 @@ class Entry:
         return self.peer == "ours_engine"
 
 
+OUR_DTYPES = ("float16", "bfloat16", "int8")
+
 SYSTEMS: Mapping[str, Entry] = MappingProxyType({
     "ours_http_float16": Entry("ours over HTTP, float16", "ours_engine", "#0072B2", "float16", is_server=True),
     "ours_http_int8": Entry("ours over HTTP, int8", "ours_engine", "#003F66", "int8", is_server=True),
+    "ours_http_bfloat16": Entry("ours over HTTP, bfloat16", "ours_engine", "#00588C", "bfloat16", is_server=True),
     "ours_engine_float16": Entry("ours in process, float16", "ours_engine", "#56B4E9", "float16"),
+    "ours_engine_bfloat16": Entry("ours in process, bfloat16", "ours_engine", "#4AA0D0", "bfloat16"),
     "ours_engine_int8": Entry("ours in process, int8", "ours_engine", "#3B86B8", "int8"),
     "transformers_static": Entry("transformers, padded static batches", "transformers_static", "#888888"),
     "transformers_continuous": Entry("transformers, continuous batching", "transformers_continuous", "#E69F00"),

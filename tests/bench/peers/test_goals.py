@@ -23,6 +23,7 @@ def test_every_goal_names_systems_that_are_there():
     [
         ("ours_http_float16", "transformers_static", "burst 128", 6.0),
         ("ours_http_int8", "transformers_static", "burst 384", 10.0),
+        ("ours_engine_bfloat16", "transformers_static", "burst 384", 6.0),
         ("ours_http_float16", "transformers_continuous", "burst 384", 4.0),
         ("ours_http_float16", "vllm_cpu_float32", "burst 128", 1.5),
         ("ours_http_int8", "vllm_cpu_float32", "burst 384", 2.5),
