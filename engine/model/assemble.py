@@ -15,6 +15,8 @@ from engine.model.layers.rope import Rotary
 from engine.model.parts import Parts
 from engine.model.spec import LayerSpec, ModelSpec
 from engine.model.weights.checkpoint import Checkpoint
+from engine.model.weights.rows import Stacked
+from kernels.cpu.packed import Rows
 
 Part = TypeVar("Part")
 LOADING_THREADS = 2  # reading and packing overlap; each thread holds one unpacked layer
@@ -69,7 +71,8 @@ class Assembler(Parts):
         return tied and self._device.type != "cpu" and dtypes.table == dtypes.activations
 
     def _head(self, table: Tensor | None) -> Head:
-        weight = (self._checkpoint.read("lm_head.weight") if table is None else table)[: self._num_valid_tokens]
+        weight: Rows = self._checkpoint.rows("lm_head.weight") if table is None else table
+        weight = Stacked([weight], self._num_valid_tokens)
         projection = self._linear("project_out") if self._spec.embedding_width != self._spec.hidden_size else None
         return Head(self._spec, self._make_linear(weight, None, "lm_head"), projection)
 

@@ -12,6 +12,8 @@ from engine.model.layers.mlp import GATED, MLP, PLAIN
 from engine.model.layers.norm import LayerNorm, Norm, RMSNorm
 from engine.model.spec import ModelSpec, NormPlacement
 from engine.model.weights.checkpoint import Checkpoint
+from engine.model.weights.rows import Stacked, copied
+from kernels.cpu.packed import Rows
 
 
 class Parts:
@@ -70,12 +72,12 @@ class Parts:
 
     def _linear(self, *names: str) -> Linear:
         """One product of the tensors of `names`, stacked along their rows."""
-        weights = [self._checkpoint.read(f"{name}.weight") for name in names]
+        weights = [self._checkpoint.rows(f"{name}.weight") for name in names]
         biases = [self._checkpoint.read(f"{name}.bias") for name in names if f"{name}.bias" in self._checkpoint]
-        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+        weight = weights[0] if len(weights) == 1 else Stacked(weights)
         return self._make_linear(weight, torch.cat(biases) if biases else None, " + ".join(names))
 
-    def _make_linear(self, weight: Tensor, bias: Tensor | None, name: str) -> Linear:
+    def _make_linear(self, weight: Rows, bias: Tensor | None, name: str) -> Linear:
         try:
             return make_linear(weight, bias, self._dtypes, self._device)
         except ValueError as error:  # a value that the dtype cannot hold
@@ -83,7 +85,7 @@ class Parts:
 
     def _table(self, name: str) -> Tensor:
         """An embedding table; a copy, since the file's memory must not stay mapped."""
-        return self._checkpoint.read(name).to(self._device, self._dtypes.table, copy=True)
+        return copied(self._checkpoint.rows(name), self._device, self._dtypes.table)
 
     def _vector(self, name: str) -> Tensor:
         return self._checkpoint.read(name).to(self._device, self._dtypes.activations, copy=True)

@@ -28,6 +28,9 @@ class RandomSource:
             names.stored(name): StoredTensor(shape, where) for name, shape in tensor_shapes(spec).items()
         }
 
+    def rows(self, name: str) -> Tensor:
+        return self.read(name)
+
     def read(self, name: str) -> Tensor:
         shape = self.tensors[name].shape
         generator = torch.Generator(self._device).manual_seed(_seed_of(self._seed, name))

@@ -17,8 +17,5 @@ def allocate(num_bytes: int) -> mmap.mmap:
     return memory
 
 
-def moved(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """The same array, in memory of its own."""
-    target = np.frombuffer(allocate(array.nbytes), array.dtype, array.size).reshape(array.shape)
-    target[...] = array
-    return target
+def zeros(size: int, dtype: type[Scalar]) -> NDArray[Scalar]:
+    return np.frombuffer(allocate(size * np.dtype(dtype).itemsize), dtype, size)

@@ -21,7 +21,7 @@ from kernels.cpu.linear_bfloat16 import Bfloat16Linear
 from kernels.cpu.linear_float16 import Float16Linear
 from kernels.cpu.linear_float32 import Float32Linear
 from kernels.cpu.linear_int8 import Int8Linear
-from kernels.cpu.packed import PackedLinear, WeightDtype
+from kernels.cpu.packed import PackedLinear, Rows, WeightDtype
 
 _FORMS: Mapping[WeightDtype, type[PackedLinear]] = MappingProxyType(
     {form.dtype: form for form in (Float32Linear, Float16Linear, Bfloat16Linear, Int8Linear)}
@@ -39,9 +39,9 @@ def weight_bytes(num_outputs: int, num_inputs: int, dtype: WeightDtype) -> int:
     return _FORMS[storage_dtype(dtype)].weight_bytes(num_outputs, num_inputs)
 
 
-def pack(weight: Tensor, bias: Tensor | None, dtype: WeightDtype) -> PackedLinear:
+def pack(weight: Rows, bias: Tensor | None, dtype: WeightDtype) -> PackedLinear:
     """Packs a weight [N, K] (any float dtype) and its bias [N]; the caller then drops its own copy.
 
     Raises ValueError where the weight is beyond the range of float16.
     """
-    return _FORMS[storage_dtype(dtype)](weight.detach(), None if bias is None else bias.detach().float())
+    return _FORMS[storage_dtype(dtype)](weight, None if bias is None else bias.detach().float())

@@ -12,17 +12,16 @@ import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
-from kernels.cpu.large_pages import moved
-from kernels.cpu.packed import PackedLinear
+from kernels.cpu.large_pages import zeros
+from kernels.cpu.packed import PackedLinear, Rows
 from kernels.cpu.pair_dot import add_pair_dot
-from kernels.cpu.panels import panels_of, round_up, write_panel
+from kernels.cpu.panels import round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import FLOATS, INDEX, INTS, PANEL, Addresses, for_tiles, offset, prefetch, run_depth
@@ -109,13 +108,15 @@ class Bfloat16Linear(PackedLinear):
 
     dtype = "bfloat16"
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
         self._width = round_up(self.num_inputs, LANES)
         missing = self._width - self.num_inputs
-        panels = panels_of(pad(weight.bfloat16(), (0, missing)) if missing else weight.bfloat16())
-        pairs = panels.view(len(panels), PANEL, -1, 2).permute(0, 2, 1, 3).contiguous()
-        self._weights: NDArray[np.uint16] = moved(pairs.view(torch.int16).numpy().view(np.uint16).reshape(-1))
+        self._weights = zeros(self.weight_bytes(self.num_outputs, self.num_inputs) // 2, np.uint16)
+        packed = torch.from_numpy(self._weights.view(np.int32)).view(-1, self._width // 2, PANEL)
+        for numbers, panels in slices(weight):
+            rounded = (pad(panels, (0, missing)) if missing else panels).bfloat16()
+            packed[numbers] = rounded.view(torch.int32).permute(0, 2, 1)  # pairs stay together
         self._bias = optional(bias)
 
     @staticmethod

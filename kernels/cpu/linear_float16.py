@@ -11,15 +11,14 @@ import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
-from kernels.cpu.large_pages import moved
-from kernels.cpu.packed import PackedLinear
-from kernels.cpu.panels import panels_of, round_up, write_panel
+from kernels.cpu.large_pages import zeros
+from kernels.cpu.packed import PackedLinear, Rows
+from kernels.cpu.panels import round_up, slices, turned, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty_tensor
 from kernels.cpu.register_tile import (
@@ -107,13 +106,16 @@ class Float16Linear(PackedLinear):
 
     dtype = "float16"
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        limit, (low, high) = torch.finfo(torch.float16).max, map(float, weight.aminmax())
-        if not (low >= -limit and high <= limit):
-            raise ValueError(f"float16 weights reach ±{limit:.0f}, got {low} to {high}; float32 holds this weight")
-        panels = panels_of(weight.half()).permute(0, 2, 1).contiguous()
-        self._weights: NDArray[np.uint16] = moved(panels.numpy().view(np.uint16).reshape(-1))
+        self._weights = zeros(self.weight_bytes(self.num_outputs, self.num_inputs) // 2, np.uint16)
+        packed, limit = torch.from_numpy(self._weights.view(np.float16)), torch.finfo(torch.float16).max
+        packed = packed.view(-1, self.num_inputs, PANEL)
+        for numbers, panels in slices(weight):
+            low, high = map(float, panels.aminmax())
+            if not (low >= -limit and high <= limit):
+                raise ValueError(f"float16 weights reach ±{limit:.0f}, got {low} to {high}; float32 holds this weight")
+            packed[numbers] = turned(panels)
         self._bias = optional(bias)
 
     @staticmethod

@@ -4,10 +4,13 @@ BLAS cuts the rows into tiles, of which tiles of some heights round differently;
 heights that agree occur.
 """
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
-from kernels.cpu.packed import PackedLinear
+from kernels.cpu.packed import PackedLinear, Rows
+
+_ELEMENTS_AT_A_TIME = 1 << 18
 
 
 class Float32Linear(PackedLinear):
@@ -15,9 +18,12 @@ class Float32Linear(PackedLinear):
 
     dtype = "float32"
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        self._weight, self._bias = weight.float().contiguous(), bias
+        self._weight, self._bias = torch.empty(self.num_outputs, self.num_inputs), bias
+        step = max(1, _ELEMENTS_AT_A_TIME // self.num_inputs)
+        for first in range(0, self.num_outputs, step):
+            self._weight[first : first + step] = weight[first : first + step].detach()
 
     @staticmethod
     def weight_bytes(num_outputs: int, num_inputs: int) -> int:

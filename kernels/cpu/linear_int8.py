@@ -24,9 +24,9 @@ from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.byte_dot import EXACT, add_dot
 from kernels.cpu.jit import kernel
-from kernels.cpu.large_pages import moved
-from kernels.cpu.packed import PackedLinear
-from kernels.cpu.panels import panels_of, round_up, write_panel
+from kernels.cpu.large_pages import zeros
+from kernels.cpu.packed import PackedLinear, Rows
+from kernels.cpu.panels import round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import (
@@ -160,10 +160,10 @@ class Int8Linear(PackedLinear):
 
     dtype = "int8"
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        self._num_groups, missing = -(-self.num_inputs // GROUP), -self.num_inputs % GROUP
-        self._weights, self._scales = _quantised_panels(pad(weight, (0, missing)) if missing else weight)
+        self._num_groups = -(-self.num_inputs // GROUP)
+        self._weights, self._scales = _quantised_panels(weight)
         self._bias = optional(bias)
 
     @staticmethod
@@ -186,14 +186,18 @@ class Int8Linear(PackedLinear):
         return out
 
 
-def _quantised_panels(weight: Tensor) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """[N, K] with whole groups -> bytes [panels, K / 4, 32, 4] and scales [panels, groups, 32], both flat."""
-    weights, scales = [], []
-    for rows in weight.split(4096):  # a multiple of a panel; keeps the temporaries small
-        panels = panels_of(rows.float())
-        groups = panels.view(len(panels), PANEL, -1, GROUP)
+def _quantised_panels(weight: Rows) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """[N, K] -> bytes [panels, K / 4, 32, 4] and scales [panels, groups, 32], both flat, of whole groups."""
+    num_outputs, depth = weight.shape
+    num_panels, num_groups, missing = -(-num_outputs // PANEL), -(-depth // GROUP), -depth % GROUP
+    weights = zeros(num_panels * PANEL * num_groups * GROUP, np.uint8)
+    scales = zeros(num_panels * num_groups * PANEL, np.float32)
+    fours = torch.from_numpy(weights.view(np.int32)).view(num_panels, -1, PANEL)
+    scale_of = torch.from_numpy(scales).view(num_panels, num_groups, PANEL)
+    for numbers, panels in slices(weight):
+        groups = (pad(panels, (0, missing)) if missing else panels).view(len(panels), PANEL, num_groups, GROUP)
         scale = groups.abs().amax(dim=-1) / LEVELS
         steps = (groups / scale.clamp_min(_SMALLEST).unsqueeze(-1)).round_().add_(_OFFSET).to(torch.uint8)
-        weights.append(steps.view(len(panels), PANEL, -1, 4).permute(0, 2, 1, 3).reshape(-1))
-        scales.append(scale.permute(0, 2, 1).reshape(-1))
-    return moved(torch.cat(weights).numpy()), moved(torch.cat(scales).numpy())
+        fours[numbers] = steps.view(len(panels), PANEL, -1).view(torch.int32).permute(0, 2, 1)
+        scale_of[numbers] = scale.permute(0, 2, 1)
+    return weights, scales

@@ -1,22 +1,38 @@
 """Weights in panels of 32 outputs, the columns that a product reads together."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import pad
 
 from kernels.cpu.jit import kernel
+from kernels.cpu.packed import Rows
 from kernels.cpu.register_tile import PANEL
 from kernels.cpu.simd import LANES, add, load, splat, store
+
+_ELEMENTS_AT_A_TIME = 1 << 18
 
 
 def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def panels_of(weight: Tensor) -> Tensor:
-    """[N, K] -> [panels, 32, K], with zeros for outputs that are not there."""
-    missing = -weight.shape[0] % PANEL
-    return (pad(weight, (0, 0, 0, missing)) if missing else weight).view(-1, PANEL, weight.shape[1])
+def slices(weight: Rows) -> Iterator[tuple[slice, Tensor]]:
+    """[N, K], some panels at a time: their numbers, and float32 [panels, 32, K] with zeros for outputs not there."""
+    num_outputs, depth = weight.shape
+    num_panels = -(-num_outputs // PANEL)
+    step = max(1, _ELEMENTS_AT_A_TIME // (PANEL * depth))
+    for first in range(0, num_panels, step):
+        numbers = slice(first, min(first + step, num_panels))
+        rows = weight[numbers.start * PANEL : min(numbers.stop * PANEL, num_outputs)].detach().float()
+        missing = -rows.shape[0] % PANEL
+        yield numbers, (pad(rows, (0, 0, 0, missing)) if missing else rows).reshape(-1, PANEL, depth)
+
+
+def turned(panels: Tensor) -> Tensor:
+    """[panels, 32, K] -> [panels, K, 32]"""
+    return panels.permute(0, 2, 1)
 
 
 @kernel

@@ -173,3 +173,24 @@ def test_all_of_this_file_on_lesser_processors(features):
     environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": features}
     run = subprocess.run(command, env=environment, capture_output=True)
     assert run.returncode == 0, run.stdout.decode()
+
+
+class _Watched:
+    """Rows that note how many of them were asked for at once."""
+
+    def __init__(self, weight):
+        self.weight, self.shape, self.asked = weight, weight.shape, []
+
+    def __getitem__(self, rows):
+        found = self.weight[rows]
+        self.asked.append(len(found))
+        return found
+
+
+@DTYPES
+def test_a_weight_is_packed_some_rows_at_a_time_to_the_same_product(dtype):
+    weight, x = rand(2100, 200), rand(3, 200, seed=1)
+    rows = _Watched(weight)
+    assert torch.equal(pack(rows, None, dtype)(x), pack(weight, None, dtype)(x))
+    assert sum(rows.asked) == 2100
+    assert max(rows.asked) <= 1310

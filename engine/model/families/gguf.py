@@ -68,7 +68,7 @@ def open_gguf(file: GGUFFile) -> GGUFModel:
     except Exception as error:   # validation errors of several libraries; all mean that the header is not usable
         raise ConfigError(f"model: {file.path}: not the metadata of a {architecture} model: {error!r}") from error
     spec = _with_scaled_frequencies(spec, file)
-    source = GGUFSource(file, partial(known.restore, config))
+    source = GGUFSource(file, partial(known.restore, config), known.is_changed)
     return GGUFModel(config, spec, WeightNames(known.names, unused=_UNUSED), source)
 
 
@@ -209,19 +209,24 @@ def _as_stored(config: Any, name: str, values: Array) -> Array:
 
 def _unpermuted(config: Any, name: str, values: Array) -> Array:
     """Llama's converter interleaves the two halves of each query and key head; here they lie apart."""
-    if ".attn_q." in name:
-        heads = config.num_attention_heads
-    elif ".attn_k." in name:
-        heads = config.num_key_value_heads
-    else:
+    if not _is_permuted(name):
         return values
+    heads = config.num_attention_heads if ".attn_q." in name else config.num_key_value_heads
     pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
+def _is_permuted(name: str) -> bool:
+    return ".attn_q." in name or ".attn_k." in name
+
+
 def _norms_as_offsets(config: Any, name: str, values: Array) -> Array:
     """Gemma's converter adds the 1 of its (1 + w) norms to the stored weights."""
-    return values - 1 if name.endswith("norm.weight") else values
+    return values - 1 if _is_norm(name) else values
+
+
+def _is_norm(name: str) -> bool:
+    return name.endswith("norm.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +234,12 @@ class _Architecture:
     family: str
     config: Callable[[_Metadata], Any]
     names: Mapping[str, str]
-    restore: Callable[[Any, str, Array], Array]
+    restore: Callable[[Any, str, Array], Array] = _as_stored
+    is_changed: Callable[[str], bool] = lambda name: False
 
 
 _ARCHITECTURES: Mapping[str, _Architecture] = {
-    "llama": _Architecture("LlamaForCausalLM", _llama_config, _NAMES, _unpermuted),
-    "qwen2": _Architecture("Qwen2ForCausalLM", _qwen2_config, _NAMES, _as_stored),
-    "gemma3": _Architecture("Gemma3ForCausalLM", _gemma3_config, _GEMMA3_NAMES, _norms_as_offsets),
+    "llama": _Architecture("LlamaForCausalLM", _llama_config, _NAMES, _unpermuted, _is_permuted),
+    "qwen2": _Architecture("Qwen2ForCausalLM", _qwen2_config, _NAMES),
+    "gemma3": _Architecture("Gemma3ForCausalLM", _gemma3_config, _GEMMA3_NAMES, _norms_as_offsets, _is_norm),
 }

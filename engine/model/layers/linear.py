@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.dtypes import Dtypes
+from kernels.cpu.packed import Rows
 
 
 class Linear(Protocol):
@@ -30,11 +31,11 @@ class DenseLinear:
         return F.linear(x, self.weight, self.bias)
 
 
-def make_linear(weight: Tensor, bias: Tensor | None, dtypes: Dtypes, device: torch.device) -> Linear:
+def make_linear(weight: Rows, bias: Tensor | None, dtypes: Dtypes, device: torch.device) -> Linear:
     """A layer of `weight` [out, in], which may be in any floating dtype and is not kept in that form."""
     if device.type == "cpu":
         from kernels.cpu.linear import pack
 
         return pack(weight, bias, dtypes.weights)
-    dense = weight.to(device, dtypes.activations)
+    dense = weight[:].to(device, dtypes.activations)
     return DenseLinear(dense, None if bias is None else bias.to(device, dtypes.activations))

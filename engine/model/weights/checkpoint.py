@@ -9,6 +9,7 @@ from engine.errors import ConfigError
 from engine.model.names import WeightNames
 from engine.model.spec import ModelSpec, tensor_shapes
 from engine.model.weights.source import TensorSource
+from kernels.cpu.packed import Rows
 
 _EMBEDDING, _HEAD = "embedding.weight", "lm_head.weight"
 _log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ class Checkpoint:
     def read(self, name: str) -> Tensor:
         """One of the decoder's tensors, by our name, in whatever floating dtype it is stored."""
         return self._source.read(self._stored[name])
+
+    def rows(self, name: str) -> Rows:
+        """The same tensor, read some rows at a time."""
+        return self._source.rows(self._stored[name])
 
     def __contains__(self, name: str) -> bool:
         return name in self._stored

@@ -11,22 +11,49 @@ from torch import Tensor
 from engine.errors import ConfigError
 from engine.model.weights.gguf_file import GGUFFile
 from engine.model.weights.source import StoredTensor
+from kernels.cpu.packed import Rows
 
 Array = npt.NDArray[np.float32]
 _CHUNK_ELEMENTS = 1 << 18  # dequantised at a time: the temporaries then stay in the CPU's cache
 
 
 class GGUFSource:
-    """`restore` undoes what the conversion to GGUF did to a family's tensors, given the stored name and values."""
+    """`restore` undoes what the conversion to GGUF did to a family's tensors, given the stored name and values.
 
-    def __init__(self, file: GGUFFile, restore: Callable[[str, Array], Array]) -> None:
-        self._file, self._restore = file, restore
+    It leaves those alone of which `is_changed` says that the conversion did.
+    """
+
+    def __init__(
+        self, file: GGUFFile, restore: Callable[[str, Array], Array], is_changed: Callable[[str], bool]
+    ) -> None:
+        self._file, self._restore, self._is_changed = file, restore, is_changed
         self.tensors: Mapping[str, StoredTensor] = {
             name: StoredTensor(tensor.shape, file.path.name) for name, tensor in file.tensors.items()
         }
 
     def read(self, name: str) -> Tensor:
         return torch.from_numpy(self._restore(name, dequantize(self._file, name)))
+
+    def rows(self, name: str) -> Rows:
+        from kernels.cpu.dequantize import FORMATS
+
+        if self._is_changed(name) or self._file.tensors[name].quantization.name not in FORMATS:
+            return self.read(name)
+        return _QuantisedRows(self._file, name)
+
+
+class _QuantisedRows:
+    """The rows of one tensor, dequantised when they are asked for."""
+
+    def __init__(self, file: GGUFFile, name: str) -> None:
+        self.shape, self._name = file.tensors[name].shape, file.tensors[name].quantization.name
+        self._raw = file.raw_rows(name)
+
+    def __getitem__(self, rows: slice, /) -> Tensor:
+        from kernels.cpu.dequantize import dequantize
+
+        raw = self._raw[rows]
+        return torch.from_numpy(dequantize(raw, self._name)).view(len(raw), -1)
 
 
 def dequantize(file: GGUFFile, name: str) -> Array:

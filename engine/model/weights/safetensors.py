@@ -33,6 +33,9 @@ class SafetensorsSource:
             for name, path in self._file_of.items()
         }
 
+    def rows(self, name: str) -> Tensor:
+        return self.read(name)
+
     def read(self, name: str) -> Tensor:
         path = self._file_of[name]
         try:

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from kernels.cpu.packed import Rows
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
@@ -22,3 +24,6 @@ class TensorSource(Protocol):
 
     def read(self, name: str) -> Tensor:
         """One tensor, in a floating dtype of the source's choice; may share memory with the file."""
+
+    def rows(self, name: str) -> Rows:
+        """The same, read some rows at a time."""

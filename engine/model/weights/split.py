@@ -30,6 +30,9 @@ class SplitSource:
                 tensors[name] = StoredTensor((num_rows, *tensor.shape[1:]), tensor.file)
         self.tensors: Mapping[str, StoredTensor] = tensors
 
+    def rows(self, name: str) -> Tensor:
+        return self.read(name)
+
     def read(self, name: str) -> Tensor:
         if name not in self._parts:
             return self._source.read(name)
