@@ -1,6 +1,6 @@
 """StepArrays: a plan laid out as arrays on the host, request after request, token after token."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,31 +50,39 @@ class StepArrays:
 
 def arrange(plan: StepPlan, table: TokenTable) -> tuple[StepArrays, list[Row], list[int]]:
     """`plan` as arrays; the rows of its requests in batch order; the places among these of those that sample."""
-    rows = [table[request_id] for request_id in plan.num_scheduled_tokens]
-    for request_id, block_table in plan.block_tables.items():
-        table.set_block_table(table[request_id], block_table)
+    rows = table.rows(plan.num_scheduled_tokens)
+    table.set_block_tables(plan.block_tables)
+    indices = [row.index for row in rows]
     starts = [plan.start[request_id] for request_id in plan.num_scheduled_tokens]
     query_lens = list(plan.num_scheduled_tokens.values())
-    entries, num_real = list(rows), len(rows)
     for request_id, num_rows in plan.padding.items():
-        entries.append(table[request_id])
+        indices.append(table[request_id].index)
         starts.append(plan.start[request_id] + plan.num_scheduled_tokens.get(request_id, 0))
         query_lens.append(num_rows)
-    arrays = _lay_out(table, entries, np.array(starts, np.int64), np.array(query_lens, np.int64), num_real)
+    sampling = _places(plan)
+    arrays = _lay_out(table, _ints(indices), _ints(starts), _ints(query_lens), len(rows), _ints(sampling))
+    return arrays, rows, sampling
+
+
+def _places(plan: StepPlan) -> list[int]:
+    """Those of the requests that sample, in batch order."""
+    if len(plan.sampling) == len(plan.num_scheduled_tokens):
+        return list(range(len(plan.sampling)))
     samples = frozenset(plan.sampling)
-    sampling = [i for i, request_id in enumerate(plan.num_scheduled_tokens) if request_id in samples]
-    return replace(arrays, logits_indices=arrays.query_start_loc[1:][sampling].astype(np.int64) - 1), rows, sampling
+    return [i for i, request_id in enumerate(plan.num_scheduled_tokens) if request_id in samples]
+
+
+def _ints(values: list[int]) -> npt.NDArray[np.int64]:
+    return np.fromiter(values, np.int64, len(values))
 
 
 def _lay_out(
-    table: TokenTable, entries: list[Row], starts: npt.NDArray[np.int64], query_lens: npt.NDArray[np.int64],
-    num_real: int,
+    table: TokenTable, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64],
+    query_lens: npt.NDArray[np.int64], num_real: int, sampling: npt.NDArray[np.int64],
 ) -> StepArrays:  # fmt: skip
     """Entries from `num_real` on are padding: their ids are nothing, and beyond their blocks nothing is written."""
-    indices = np.fromiter((row.index for row in entries), np.int64, len(entries))
-    limits = np.fromiter((len(row.block_table) for row in entries), np.int64, len(entries)) * table.block_size
-    limits = np.minimum(limits, table.max_model_len)
-    first_token = np.zeros(len(entries) + 1, np.int64)
+    limits = table.num_slots[indices]
+    first_token = np.zeros(len(indices) + 1, np.int64)
     np.cumsum(query_lens, out=first_token[1:])
     row_of_token = np.repeat(indices, query_lens)
     wanted = np.arange(first_token[-1]) + np.repeat(starts - first_token[:-1], query_lens)
@@ -98,7 +106,7 @@ def _lay_out(
         query_start_loc=first_token,
         seq_lens=seq_lens,
         block_table=table.block_ids[indices, :max_blocks],
-        logits_indices=first_token[:0],
+        logits_indices=first_token[1:][sampling] - 1,
     )
 
 

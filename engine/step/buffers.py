@@ -1,6 +1,7 @@
 """InputBuffers: where a step's integers cross to the device, in two copies and without an allocation."""
 
-from dataclasses import fields
+import math
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -11,8 +12,7 @@ from engine.step.arrays import StepArrays
 
 _ALIGNMENT_BYTES = 16                                      # a kernel compiled for aligned pointers serves every step
 _TABLE_STRIDE = 16                                         # likewise for the block table's rows
-_WIDE = ("input_ids", "source", "positions", "rope_lengths", "slot_mapping", "logits_indices")       # int64
-_NARROW = ("query_start_loc", "seq_lens", "block_table")                                             # int32
+_NUM_WIDE = 6                                              # arrays of int64; the others are narrow, of int32
 
 
 class _Area:
@@ -30,27 +30,37 @@ class _Area:
         self._numpy = [host.numpy() for host in self._host]
         self._copied = [torch.cuda.Event() for _ in self._host] if is_cuda else []  # type: ignore[no-untyped-call]
         self._on_device = torch.empty(size, dtype=self._dtype, device=self._device)
+        self._shapes: list[tuple[int, ...]] = []           # of the last step, and where its arrays lie
+        self._offsets: list[int] = []
+        self._size = 0
+        self._views: list[Tensor] = []
 
     def load(self, arrays: list[np.ndarray]) -> list[Tensor]:
         """The arrays on the device, each at an aligned offset that depends on the shapes alone."""
-        offsets, size = [], 0
-        for array in arrays:
-            offsets.append(size)
-            size += -(-array.size // self._alignment) * self._alignment
-        if size > len(self._on_device):
-            self.reserve(2 * size)
+        shapes = [array.shape for array in arrays]
+        if shapes != self._shapes:
+            self._lay_out(shapes)
         self._turn = (self._turn + 1) % self._num_steps
         if self._copied:
             self._copied[self._turn].synchronize()         # long over, unless steps without results ran ahead
         host = self._numpy[self._turn]
-        for array, offset in zip(arrays, offsets, strict=True):
+        for array, offset in zip(arrays, self._offsets, strict=True):
             host[offset : offset + array.size] = array.ravel()
-        self._on_device[:size].copy_(self._host[self._turn][:size], non_blocking=True)
+        self._on_device[: self._size].copy_(self._host[self._turn][: self._size], non_blocking=True)
         if self._copied:
             self._copied[self._turn].record()
-        return [
-            self._on_device[offset : offset + array.size].view(array.shape)
-            for array, offset in zip(arrays, offsets, strict=True)
+        return self._views
+
+    def _lay_out(self, shapes: list[tuple[int, ...]]) -> None:
+        """Steps of the same shapes follow each other while the same requests decode."""
+        sizes = [math.prod(shape) for shape in shapes]
+        starts = [0, *accumulate(-(-size // self._alignment) * self._alignment for size in sizes)]
+        if starts[-1] > len(self._on_device):
+            self.reserve(2 * starts[-1])
+        self._shapes, self._size, self._offsets = shapes, starts[-1], starts[:-1]
+        self._views = [
+            self._on_device[offset : offset + size].view(shape)
+            for offset, size, shape in zip(self._offsets, sizes, shapes, strict=True)
         ]
 
 
@@ -67,17 +77,25 @@ class InputBuffers:
 
     def reserve(self, batch_size: int, max_blocks: int) -> None:
         """Room for decode steps of `batch_size` requests: no `load` of one moves the buffers afterwards."""
-        self._wide.reserve(len(_WIDE) * (batch_size + 2))
+        self._wide.reserve(_NUM_WIDE * (batch_size + 2))
         self._narrow.reserve(batch_size * (table_width(max_blocks) + 2) + 16)
 
     def load(self, arrays: StepArrays, max_blocks: int | None = None) -> StepInputs:
         """`max_blocks` widens the block table to that of other steps."""
-        values = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
-        values["block_table"] = _widened(arrays.block_table, table_width(max_blocks or arrays.block_table.shape[1]))
-        wide = dict(zip(_WIDE, self._wide.load([values[name] for name in _WIDE]), strict=True))
-        narrow = dict(zip(_NARROW, self._narrow.load([values[name] for name in _NARROW]), strict=True))
-        source, logits_indices = wide.pop("source"), wide.pop("logits_indices")
-        return StepInputs(BatchInputs(**wide, **narrow, max_query_len=arrays.max_query_len), source, logits_indices)
+        block_table = _widened(arrays.block_table, table_width(max_blocks or arrays.block_table.shape[1]))
+        input_ids, source, positions, rope_lengths, slot_mapping, logits_indices = self._wide.load([
+            arrays.input_ids, arrays.source, arrays.positions, arrays.rope_lengths, arrays.slot_mapping,
+            arrays.logits_indices,
+        ])  # fmt: skip
+        query_start_loc, seq_lens, block_tables = self._narrow.load(
+            [arrays.query_start_loc, arrays.seq_lens, block_table]
+        )
+        batch = BatchInputs(
+            input_ids=input_ids, positions=positions, rope_lengths=rope_lengths, query_start_loc=query_start_loc,
+            seq_lens=seq_lens, block_table=block_tables, slot_mapping=slot_mapping,
+            max_query_len=arrays.max_query_len,
+        )  # fmt: skip
+        return StepInputs(batch, source, logits_indices)
 
 
 def table_width(max_blocks: int) -> int:

@@ -1,5 +1,6 @@
 """TokenTable: the runner's own copy of every live request's tokens and blocks, as rows of two arrays."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ class TokenTable:
     num_tokens    int64 [num_rows]
     num_prompt    int64 [num_rows]
     block_ids     int32 [num_rows, max_blocks]
+    num_slots     int64 [num_rows]       tokens that the blocks, and the context, have room for
 
     A token that is still on the device is counted, and its place there is known:
 
@@ -42,6 +44,7 @@ class TokenTable:
         self.num_tokens = np.zeros(num_rows, np.int64)
         self.num_prompt = np.zeros(num_rows, np.int64)
         self.block_ids = np.zeros((num_rows, max_blocks), np.int32)
+        self.num_slots = np.zeros(num_rows, np.int64)
         self.pending_position = np.full(num_rows, NOT_PENDING, np.int64)
         self.pending_place = np.full(num_rows, NOT_PENDING, np.int64)
         self._free = list(range(num_rows - 1, -1, -1))
@@ -52,6 +55,9 @@ class TokenTable:
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._rows
+
+    def rows(self, request_ids: Iterable[str]) -> list[Row]:
+        return list(map(self._rows.__getitem__, request_ids))
 
     def holds(self, row: Row) -> bool:
         """Whether `row` is still its request's, which may have gone and even come again."""
@@ -64,6 +70,7 @@ class TokenTable:
         self.token_ids[row.index, : len(token_ids)] = token_ids
         self.num_tokens[row.index] = len(token_ids)
         self.num_prompt[row.index] = len(generation.prompt_token_ids)
+        self.num_slots[row.index] = 0
         self.pending_position[row.index] = NOT_PENDING
         return row
 
@@ -72,10 +79,12 @@ class TokenTable:
         if row is not None:
             self._free.append(row.index)
 
-    def set_block_table(self, row: Row, block_table: tuple[int, ...]) -> None:
-        if row.block_table is not block_table:         # the scheduler makes a new tuple only when a table changes
-            self.block_ids[row.index, : len(block_table)] = block_table
-            row.block_table = block_table
+    def set_block_tables(self, block_tables: Mapping[str, tuple[int, ...]]) -> None:
+        for row, block_table in zip(self.rows(block_tables), block_tables.values(), strict=True):
+            if row.block_table is not block_table:     # the scheduler makes a new tuple only when a table changes
+                self.block_ids[row.index, : len(block_table)] = block_table
+                self.num_slots[row.index] = min(len(block_table) * self.block_size, self.max_model_len)
+                row.block_table = block_table
 
     def expect(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Count one more token for each of `rows`, being sampled in this order; returns their positions [len(rows)]."""
@@ -97,7 +106,7 @@ class TokenTable:
     def _grow(self) -> None:
         # Rows beyond max_num_seqs belong to preempted requests; they are rare, so growing may copy.
         old = len(self.num_tokens)
-        for name in ("token_ids", "num_tokens", "num_prompt", "block_ids", "pending_place"):
+        for name in ("token_ids", "num_tokens", "num_prompt", "block_ids", "num_slots", "pending_place"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.pending_position = np.concatenate([self.pending_position, np.full(old, NOT_PENDING, np.int64)])

@@ -39,7 +39,7 @@ class Chunked(Policy):
             if budget == 0:
                 return
             is_running = request.status is RequestStatus.RUNNING
-            num_behind = step.num_running - len(step) - is_running
+            num_behind = step.num_running - len(step.num_scheduled_tokens) - is_running
             chunk = max(1, min(budget - num_behind, self.max_chunk))
             if is_running:
                 schedule_or_preempt(step, request, chunk)

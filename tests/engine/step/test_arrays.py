@@ -106,3 +106,15 @@ def test_a_decode_step_is_filled_up_with_rows_that_see_and_write_nothing():
     assert lists(padded, "input_ids", "positions", "source") == ([12, 0, 0], [2, 0, 0], [-1, -1, -1])
     assert lists(padded, "slot_mapping", "seq_lens", "query_start_loc") == ([26, -1, -1], [3, 0, 0], [0, 1, 2, 3])
     assert lists(padded, "block_table", "logits_indices") == ([[6], [0], [0]], [0, 1, 2])
+
+
+def test_a_row_taken_over_has_the_room_of_its_own_blocks():
+    table = table_of(a=[10, 11, 12])
+    arrange(StepPlan({"a": 3}, {"a": 0}, {"a": (6, 7)}), table)
+    index = table["a"].index
+    assert table.num_slots[index] == 8
+    table.remove("a")
+    assert table.add(generation("b", [20]), (20,)).index == index
+    assert table.num_slots[index] == 0
+    arrange(StepPlan({"b": 1}, {"b": 0}, {"b": (1,)}), table)
+    assert table.num_slots[index] == 4

@@ -57,6 +57,15 @@ def test_a_larger_step_makes_room_for_itself():
     assert inputs.batch.input_ids.tolist() == [4] * 3000
 
 
+def test_steps_of_one_shape_arrive_though_room_was_made_between_them():
+    buffers = InputBuffers(CPU)
+    buffers.load(decode_step(3, input_id=1))
+    buffers.reserve(batch_size=2000, max_blocks=3)
+    inputs = buffers.load(decode_step(3, input_id=2))
+    assert inputs.batch.input_ids.tolist() == [2] * 3
+    assert inputs.batch.input_ids.data_ptr() == buffers._wide._on_device.data_ptr()
+
+
 def test_the_host_side_of_the_last_step_is_left_alone():
     """On a GPU its copy may still be waiting in the stream."""
     buffers = InputBuffers(CPU, num_steps=2)
