@@ -13,7 +13,7 @@ from engine.errors import InvalidRequest, QueueFull
 from engine.metrics import EngineMetrics
 from engine.observer import StepObserver
 from engine.outputs import EngineStats, RequestOutput, TokenLogprobs
-from engine.request import FinishReason, GenerationRequest, Request, RequestStatus
+from engine.request import FINISHED, FinishReason, GenerationRequest, Request
 from engine.response import Ending, Response
 from engine.sampling.grammar.cache import Grammars
 from engine.sampling.grammar.compiler import Grammar
@@ -258,12 +258,13 @@ class EngineCore:
         outputs = []
         gaining = {
             request_id: request for request_id in result.sampled
-            if (request := requests[request_id]).status is not RequestStatus.FINISHED
+            if (request := requests[request_id]).status is not FINISHED
         }  # fmt: skip
         self._metrics.tokens_sampled(gaining.values(), now_s)
         for request_id, request in gaining.items():
             token_id = result.sampled[request_id]
             entry = result.logprobs.get(request_id)
+            logprobs = () if entry is None else (entry,)
             response = self._responses[request_id]
             text, ending = response.push(token_id)
             if ending is None:
@@ -271,11 +272,10 @@ class EngineCore:
                     ending = Ending(FinishReason.STOP)
                 elif request.is_at_limit:
                     ending = Ending(FinishReason.LENGTH)
-            gained = (token_id,), text, () if entry is None else (entry,)
             if ending is None:
-                outputs.append(response.output(request, *gained))
+                outputs.append(response.output(request, (token_id,), text, logprobs))
             else:
-                outputs.append(self._finish(request_id, ending, *gained))
+                outputs.append(self._finish(request_id, ending, (token_id,), text, logprobs))
         return outputs
 
     def _finish(

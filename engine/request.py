@@ -20,6 +20,10 @@ class RequestStatus(StrEnum):
     FINISHED = "finished"
 
 
+# By name, because a look-up in an enum takes 60 ns (CPython 3.11), and every step asks this of every request.
+RUNNING, FINISHED = RequestStatus.RUNNING, RequestStatus.FINISHED
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One sequence to generate. A request for n choices is n of these, alike but for `request_id` and `choice`."""
@@ -102,4 +106,4 @@ class Request:
 
     @property
     def is_finished(self) -> bool:
-        return self.status is RequestStatus.FINISHED
+        return self.status is FINISHED

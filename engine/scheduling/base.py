@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from engine.errors import ContextTooLong, IntegrityError, InvalidRequest, RequestTooLarge
 from engine.kv_cache.manager import KVCacheManager
-from engine.request import FinishReason, Request, RequestStatus
+from engine.request import FINISHED, RUNNING, FinishReason, Request, RequestStatus
 from engine.scheduling.plan import StepPlan
 from engine.scheduling.policy import Policy
 from engine.scheduling.queues import RunningQueue, WaitingQueue
@@ -174,12 +174,12 @@ class Scheduler:
         block_size, has_siblings = self.kv.block_size, len(self.siblings) > 0
         for request_id, request in requests.items():
             status = request.status
-            if status is RequestStatus.FINISHED:
+            if status is FINISHED:
                 continue
             if request_id in sampled:
                 request.token_ids[-request.num_pending_tokens] = sampled[request_id]
                 request.num_pending_tokens -= 1
-            if status is RequestStatus.RUNNING:                # else preempted since, and its blocks are gone
+            if status is RUNNING:                # else preempted since, and its blocks are gone
                 num_tokens = plan.num_scheduled_tokens[request_id]
                 num_committed = plan.start[request_id] + num_tokens
                 if num_committed % block_size < num_tokens:    # they have filled a block
@@ -202,7 +202,7 @@ class Scheduler:
         request = self.requests.pop(request_id, None)
         if request is None:
             return None
-        was_running = request.status is RequestStatus.RUNNING
+        was_running = request.status is RUNNING
         if self.ending.pop(request_id, None) is None and not self.siblings.remove(request):
             (self.running if was_running else self.waiting).remove(request)
         self._release_siblings(request)

@@ -1,6 +1,6 @@
 """Prompts in the making: what policies ask about them, and how those already begun go on."""
 
-from engine.request import Request, RequestStatus
+from engine.request import RUNNING, Request
 from engine.scheduling.step_builder import StepBuilder
 
 
@@ -11,7 +11,7 @@ def is_prefilling(request: Request) -> bool:
 
 def num_tokens_left(step: StepBuilder, request: Request) -> int:
     """Tokens that `request`, running or waiting, has to compute before it samples again; cached ones are not."""
-    if request.status is RequestStatus.RUNNING:
+    if request.status is RUNNING:
         return request.num_uncomputed_tokens
     return request.num_tokens - step.num_cached_tokens(request)
 

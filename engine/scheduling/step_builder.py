@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from engine.kv_cache.manager import KVCacheManager
-from engine.request import Request, RequestStatus
+from engine.request import RUNNING, Request, RequestStatus
 from engine.scheduling.queues import RunningQueue, WaitingQueue
 
 
@@ -54,17 +54,17 @@ class StepBuilder:
     @property
     def running(self) -> Iterator[Request]:
         """Requests running before this step, by priority and arrival."""
-        return (request for request in self._running if request.status is RequestStatus.RUNNING)
+        return (request for request in self._running if request.status is RUNNING)
 
     @property
     def waiting(self) -> Iterator[Request]:
         """Requests to admit, by priority and arrival; a preempted one comes first in its priority."""
-        return (request for request in self._waiting if request.status is not RequestStatus.RUNNING)
+        return (request for request in self._waiting if request.status is not RUNNING)
 
     def waiting_by_tenant(self) -> dict[str | None, Iterator[Request]]:
         """`waiting` of each tenant that has some. Takes time for every tenant, none for their requests."""
         return {
-            tenant: (request for request in requests if request.status is not RequestStatus.RUNNING)
+            tenant: (request for request in requests if request.status is not RUNNING)
             for tenant, requests in self._waiting.by_tenant.items()
         }
 
@@ -76,7 +76,7 @@ class StepBuilder:
             while head is not None and head.priority < request.priority:
                 yield head
                 head = next(waiting, None)
-            if request.status is RequestStatus.RUNNING:         # it may have been preempted meanwhile
+            if request.status is RUNNING:         # it may have been preempted meanwhile
                 yield request
         if head is not None:
             yield head
@@ -86,7 +86,7 @@ class StepBuilder:
     def newest(self) -> Request | None:
         """The last of `running`: of the lowest priority, the newest arrival."""
         for request in reversed(self._running):
-            if request.status is RequestStatus.RUNNING:
+            if request.status is RUNNING:
                 return request
         return None
 
@@ -137,8 +137,10 @@ class StepBuilder:
         request_id, num_known = request.request_id, len(request.token_ids)
         if request_id in self.num_scheduled_tokens or num_tokens < 1:
             raise ValueError(f"'{request_id}' is scheduled twice in one step, or for {num_tokens} tokens")
-        if request.status is RequestStatus.RUNNING:
-            end = min(request.num_computed_tokens + num_tokens, num_known)
+        if request.status is RUNNING:
+            end = request.num_computed_tokens + num_tokens
+            if end > num_known:
+                end = num_known
             block_table = self._kv.grown_table(request, end)
             if block_table is None:
                 return False
@@ -164,7 +166,7 @@ class StepBuilder:
         blocks are available.
         """
         num_slots = min(num_tokens, self._max_num_slots)
-        if request.status is RequestStatus.RUNNING:
+        if request.status is RUNNING:
             return self._kv.allocate(request, num_slots)
         return self._admit(request, num_slots, self._kv.find_prefix(request))
 

@@ -13,7 +13,7 @@ lacks the block.
 
 from pydantic import Field
 
-from engine.request import Request, RequestStatus
+from engine.request import RUNNING, Request
 from engine.scheduling.policy import Limits, Policy, PolicyParameters
 from engine.scheduling.shortage import schedule_or_preempt
 from engine.scheduling.step_builder import StepBuilder
@@ -38,9 +38,11 @@ class Chunked(Policy):
             budget = self.max_num_batched_tokens - step.num_tokens
             if budget == 0:
                 return
-            is_running = request.status is RequestStatus.RUNNING
-            num_behind = step.num_running - len(step.num_scheduled_tokens) - is_running
-            chunk = max(1, min(budget - num_behind, self.max_chunk))
+            is_running = request.status is RUNNING
+            chunk = 1
+            if not is_running or request.num_uncomputed_tokens > 1:     # few do: most decode
+                num_behind = step.num_running - len(step) - is_running
+                chunk = max(1, min(budget - num_behind, self.max_chunk))
             if is_running:
                 schedule_or_preempt(step, request, chunk)
             elif not self._start(step, request, chunk):

@@ -22,7 +22,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from engine.request import Request, RequestStatus
+from engine.request import RUNNING, Request
 from engine.scheduling.policies.chunked import Chunked
 from engine.scheduling.policy import Limits
 from engine.scheduling.step_builder import StepBuilder
@@ -48,7 +48,7 @@ class _Queue:
         """The next becomes the head. If nobody may start any more, only those who run are left."""
         if not admits:
             self._next_waiting = None
-            while self._running and self._running[0].status is not RequestStatus.RUNNING:    # preempted meanwhile
+            while self._running and self._running[0].status is not RUNNING:    # preempted meanwhile
                 self._running.popleft()
         first, waiting = self._running[0] if self._running else None, self._next_waiting
         if first is not None and (waiting is None or first.priority <= waiting.priority):
@@ -88,7 +88,7 @@ class Fair(Chunked):
             queue = queues[heappop(turns)[-1]]
             request = queue.head
             assert request is not None
-            if request.status is RequestStatus.RUNNING:
+            if request.status is RUNNING:
                 self._continue(step, request, self._chunk(step, budget, num_own=1))
             else:
                 admits = admits and not step.preempted and self._start(step, request, self._chunk(step, budget))
