@@ -11,6 +11,7 @@ from engine.core import EngineCore
 from engine.device import DeviceDefaults, device_defaults, resolve_device, use_threads
 from engine.encoding.build import build_encoder_core
 from engine.errors import ConfigError
+from engine.heap import give_back_freed_memory
 from engine.kv_cache.manager import KVCacheManager
 from engine.kv_cache.tensors import KVCacheTensors
 from engine.model.capacity import MemoryPlan, free_memory_bytes, plan_memory
@@ -130,6 +131,12 @@ def build_core(
 
 def build_any_core(config: EngineConfig) -> Core:
     """The core that the model of `config` needs. Raises ConfigError."""
+    core = _build_any_core(config)
+    give_back_freed_memory()                           # the model's file and description are gone only now
+    return core
+
+
+def _build_any_core(config: EngineConfig) -> Core:
     use_threads(config)
     description = describe_configured(config)
     if description.spec.causal:

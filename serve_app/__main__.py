@@ -29,10 +29,8 @@ def main(arguments: list[str]) -> int:
         for port in HAPROXY_PORTS if options.haproxy else ():
             check_free("0.0.0.0", port)
         with claim(deployment.port):
-            report = run_preflight(options.file, signals)
-            say(memory_plan(report))
             environ = serve_environment(haproxy_fallback_port=free_port() if options.haproxy else None)
-            return supervise(deployment, report, environ, signals, say)
+            return supervise(deployment, lambda: _check(options.file, signals), environ, signals, say)
     except ConfigError as error:
         say(f"error: {error}")
         return 1
@@ -40,6 +38,12 @@ def main(arguments: list[str]) -> int:
         return stop.exit_status
     finally:
         end_descendants()
+
+
+def _check(file: Path, signals: Signals) -> PreflightReport:
+    report = run_preflight(file, signals)
+    say(memory_plan(report))
+    return report
 
 
 def say(text: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from engine.config import cache_directory
+from engine.heap import give_back_freed_memory
 
 _FORMAT = 2                                        # raise when the same source would now be converted differently
 _log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class SavedTokenizer:
     def load(cls, folder: Path) -> "SavedTokenizer":
         rest: dict[str, Any] = json.loads((folder / "conveyor.json").read_text())
         pipeline = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        give_back_freed_memory()                       # reading a large vocabulary leaves 100 MB of it
         return cls(
             pipeline, rest["special_tokens"], tuple(rest["eos_token_ids"]), rest["chat_templates"], rest["token_types"]
         )

@@ -1,9 +1,10 @@
 """The launcher's child: a Ray cluster of its own and `serve run` on it, watched until told to stop.
 
-`python -m serve_app.launcher.cluster FILE EVENTS_FD LAUNCHER_PID`. It reports through EVENTS_FD, one JSON object a
-line: the event "ray", any number of "note", then "ready" or "failed" with its cause. SIGTERM drains: requests get the
-deployment's `drain_timeout_s` to finish; SIGUSR1 cuts that short. All Ray processes are below this one and end with
-it; it drains and ends by itself if the launcher dies.
+`python -m serve_app.launcher.cluster FILE EVENTS_FD GO_FD LAUNCHER_PID`. It reports through EVENTS_FD, one JSON object
+a line: the event "ray", any number of "note", then "ready" or "failed" with its cause. After "ray" it waits for a byte
+from GO_FD: the launcher checks the deployment while Ray starts. SIGTERM drains: requests get the deployment's
+`drain_timeout_s` to finish; SIGUSR1 cuts that short. All Ray processes are below this one and end with it; it drains
+and ends by itself if the launcher dies.
 """
 
 import asyncio
@@ -59,7 +60,8 @@ class StopSignals:
         self.drain.set()
 
 
-def main(path: Path, events: Events) -> int:
+def main(path: Path, events: Events, go: int) -> int:
+    os.set_inheritable(go, False)
     deployment = read_deploy_file(path)
     context = ray.init(
         address="local",                              # never a cluster that runs here already
@@ -71,6 +73,8 @@ def main(path: Path, events: Events) -> int:
     )
     stop = StopSignals()                              # after ray.init, which sets handlers of its own
     events.send("ray", dashboard_url=f"http://{context.dashboard_url}", log_directory=_log_directory(context))
+    if not os.read(go, 1):                            # the launcher has ended
+        return 1
     serve_run.main([str(path), "--non-blocking"], standalone_mode=False)
     cause = _wait_until_ready(deployment, events, stop)
     if cause is not None:
@@ -141,12 +145,12 @@ def _log_directory(context: Any) -> str:
 
 
 if __name__ == "__main__":
-    file, descriptor, launcher_pid = sys.argv[1:]
+    file, descriptor, go, launcher_pid = sys.argv[1:]
     follow_parent(int(launcher_pid), signal.SIGTERM)
     adopt_orphans()
     exit_status = 1
     try:
-        exit_status = main(Path(file), Events(int(descriptor)))
+        exit_status = main(Path(file), Events(int(descriptor)), int(go))
     except Exception:
         traceback.print_exc()
     finally:

@@ -1,5 +1,6 @@
 """The supervisor: starts the cluster process, tells the terminal how it gets on, and ends all of it on a signal."""
 
+import contextlib
 import json
 import os
 import select
@@ -27,14 +28,17 @@ EXIT_SLACK_S = 10.0           # beyond drain_timeout_s, for the cluster process 
 
 
 class ClusterProcess:
-    """The child that runs Ray and Serve, with its event pipe. Its output goes to a file, shown if it dies."""
+    """The child that runs Ray and, once it is told to go on, Serve. Its output goes to a file, shown if it dies."""
 
     def __init__(self, deployment: DeployFile, environ: Mapping[str, str], directory: Path) -> None:
         file = directory / "deploy.yaml"
         file.write_text(yaml.safe_dump(dict(deployment.serve_config)), encoding="utf-8")
         self.output = directory / "output.log"
         reading, writing = os.pipe()
-        command = [sys.executable, "-m", "serve_app.launcher.cluster", str(file), str(writing), str(os.getpid())]
+        go_reading, self._go_writing = os.pipe()
+        descriptors = (writing, go_reading)
+        numbers = map(str, (*descriptors, os.getpid()))
+        command = [sys.executable, "-m", "serve_app.launcher.cluster", str(file), *numbers]
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -42,11 +46,18 @@ class ClusterProcess:
                 stdout=output,
                 stderr=output,
                 env=dict(environ),
-                pass_fds=(writing,),
+                pass_fds=descriptors,
                 start_new_session=True,               # Ctrl-C in the terminal is for the launcher alone
             )
-        os.close(writing)
+        for descriptor in descriptors:
+            os.close(descriptor)
         self._events = os.fdopen(reading)
+
+    def go_on(self) -> None:
+        """Have it deploy; until then it has Ray alone."""
+        with contextlib.suppress(BrokenPipeError):     # it has ended, which is noticed elsewhere
+            os.write(self._go_writing, b"\n")
+        os.close(self._go_writing)
 
     @property
     def is_running(self) -> bool:
@@ -78,15 +89,20 @@ class ClusterProcess:
 
 def supervise(
     deployment: DeployFile,
-    report: PreflightReport,
+    check: Callable[[], PreflightReport],
     environ: Mapping[str, str],
     signals: Signals,
     say: Callable[[str], None],
 ) -> int:
-    """Run `deployment` until a signal ends it. Returns the exit status; raises ConfigError if it cannot start."""
+    """Run `deployment` until a signal ends it. Returns the exit status; raises ConfigError if it cannot start.
+
+    `check` is the preflight. Ray starts meanwhile: much of either's time is waiting.
+    """
     with TemporaryDirectory(prefix="conveyor-") as directory:
         cluster = ClusterProcess(deployment, environ, Path(directory))
         try:
+            report = check()
+            cluster.go_on()
             ray_event = _start(cluster, signals, say)
             say(ready_block(deployment, report, ray_event))
             return watch(cluster, deployment, signals, say)

@@ -5,11 +5,12 @@ import signal
 
 import pytest
 
-from engine.api import PreflightReport
+from engine.api import ConfigError, PreflightReport
 from serve_app.__main__ import memory_plan
 from serve_app.deploy_file import IMPORT_PATH, parse_deploy_file
+from serve_app.launcher import supervisor
 from serve_app.launcher.signals import Signals
-from serve_app.launcher.supervisor import ready_block, watch
+from serve_app.launcher.supervisor import ready_block, supervise, watch
 
 REPORT = PreflightReport(
     model_name="it's",
@@ -106,3 +107,52 @@ def test_a_cluster_that_ends_by_itself_ends_the_launcher_with_its_last_words():
     cluster.exit_status = 7
     assert watch(cluster, DEPLOYMENT, arrived(), said.append) == 1
     assert "exit status 7" in said[0] and "raylet: out of disk" in said[0]
+
+
+class StartedCluster(FakeCluster):
+    """Ready once it has been told to go on."""
+
+    def __init__(self, steps: list[str]) -> None:
+        super().__init__(0)
+        self._steps = steps
+        steps.append("Ray starts")
+        self._events = [{"event": "ray", "log_directory": "", "dashboard_url": ""}, {"event": "ready"}]
+
+    def go_on(self) -> None:
+        self._steps.append("told to go on")
+
+    def next_event(self, timeout_s: float) -> dict[str, str]:
+        return self._events.pop(0)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    steps: list[str] = []
+    monkeypatch.setattr(supervisor, "ClusterProcess", lambda *arguments: StartedCluster(steps))
+    monkeypatch.setattr(supervisor, "end_descendants", lambda: steps.append("all is ended"))
+    return steps
+
+
+def test_ray_starts_beside_the_preflight_and_serve_after_it(steps):
+    class Later(Signals):
+        def raise_if_any(self) -> None:                # those below come once the server is up
+            pass
+
+    signals = Later(lambda: 0.0)
+    signals.note(signal.SIGTERM)
+
+    def check() -> PreflightReport:
+        steps.append("checked")
+        return REPORT
+
+    assert supervise(DEPLOYMENT, check, {}, signals, lambda text: None) == 0
+    assert steps == ["Ray starts", "checked", "told to go on", "all is ended"]
+
+
+def test_what_the_preflight_refuses_is_never_deployed(steps):
+    def check() -> PreflightReport:
+        raise ConfigError("no such model")
+
+    with pytest.raises(ConfigError, match="no such model"):
+        supervise(DEPLOYMENT, check, {}, arrived(), lambda text: None)
+    assert steps == ["Ray starts", "all is ended"]
