@@ -206,13 +206,14 @@ class ModelRunner:
 
     def _sample(self, rows: Sequence[Row], logits: Tensor) -> Sampling:
         """Draws a token for each of `rows`; `logits` [len(rows), vocab_size] are changed in place."""
-        states = [self._penalties.get(row.generation.request_id) for row in rows]
+        states = [self._penalties.get(row.request_id) for row in rows] if self._penalties else []
         if self._last is not None and not self._last.is_resolved and any(state is not None for state in states):
             self._last.result()                                # penalties and grammars live on the host
         with_logprobs = [i for i, row in enumerate(rows) if row.generation.sampling.logprobs is not None]
         raw = logits[with_logprobs] if with_logprobs else None             # a copy: penalties work in place
-        apply_penalties(logits, states)
-        indices = np.fromiter((row.index for row in rows), np.int64, len(rows))
+        if states:
+            apply_penalties(logits, states)
+        indices = np.fromiter([row.index for row in rows], np.int64, len(rows))
         positions = self._table.expect(indices)
         tokens = self._sampler.sample(logits, [row.generation for row in rows], positions)
         self._sampled[: len(rows)] = tokens[: len(self._sampled)].clamp(min=0)

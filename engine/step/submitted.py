@@ -1,6 +1,6 @@
 """SubmittedStep: a step that the device works on, and what the host does once its tokens are there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,18 +83,12 @@ class SubmittedStep:
     def _take(self, sampling: Sampling) -> StepResult:
         """What was drawn, as soon as it is there."""
         tokens = sampling.tokens.numpy()
-        here = np.fromiter((self._table.holds(row) for row in sampling.rows), np.bool_, len(sampling.rows))
+        here = np.fromiter(map(self._table.holds, sampling.rows), np.bool_, len(sampling.rows))
         self._table.fill(sampling.indices[here], sampling.positions[here], tokens[here])
-        ids = [row.generation.request_id for row in sampling.rows]
+        ids = [row.request_id for row in sampling.rows]
         drawn: list[int] = tokens.tolist()
         sampled = {request_id: token for request_id, token in zip(ids, drawn, strict=True) if token >= 0}
-        complete = set()
-        for row, request_id in zip(sampling.rows, ids, strict=True):
-            state = self._penalties.get(request_id)
-            if state is not None and request_id in sampled and self._table.holds(row):
-                state.append(sampled[request_id])
-                if state.is_complete:
-                    complete.add(request_id)
+        complete = self._count(sampling.rows, sampled) if self._penalties else frozenset()
         logprobs: dict[str, TokenLogprobs] = {}
         if sampling.raw_logits is not None:
             places = sampling.with_logprobs
@@ -105,7 +99,18 @@ class SubmittedStep:
             )
             logprobs = {ids[i]: entry for i, entry in zip(places, entries, strict=True) if ids[i] in sampled}
         errors = {request_id: self._why_none(request_id) for request_id in ids if request_id not in sampled}
-        return StepResult(sampled, logprobs, errors=errors, complete=frozenset(complete))
+        return StepResult(sampled, logprobs, errors=errors, complete=complete)
+
+    def _count(self, rows: Sequence[Row], sampled: Mapping[str, int]) -> frozenset[str]:
+        """Tells the penalties of what was drawn; returns the requests whose output is complete with it."""
+        complete = set()
+        for row in rows:
+            state = self._penalties.get(row.request_id)
+            if state is not None and row.request_id in sampled and self._table.holds(row):
+                state.append(sampled[row.request_id])
+                if state.is_complete:
+                    complete.add(row.request_id)
+        return frozenset(complete)
 
     def _why_none(self, request_id: str) -> str:
         """Why no token could be drawn: masks may leave none."""

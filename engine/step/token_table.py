@@ -17,6 +17,7 @@ class Row:
     """One request's place in the table."""
 
     index: int
+    request_id: str
     generation: GenerationRequest
     block_table: tuple[int, ...] = ()
 
@@ -61,12 +62,12 @@ class TokenTable:
 
     def holds(self, row: Row) -> bool:
         """Whether `row` is still its request's, which may have gone and even come again."""
-        return self._rows.get(row.generation.request_id) is row
+        return self._rows.get(row.request_id) is row
 
     def add(self, generation: GenerationRequest, token_ids: tuple[int, ...]) -> Row:
         if not self._free:
             self._grow()
-        row = self._rows[generation.request_id] = Row(self._free.pop(), generation)
+        row = self._rows[generation.request_id] = Row(self._free.pop(), generation.request_id, generation)
         self.token_ids[row.index, : len(token_ids)] = token_ids
         self.num_tokens[row.index] = len(token_ids)
         self.num_prompt[row.index] = len(generation.prompt_token_ids)
