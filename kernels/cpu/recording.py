@@ -144,6 +144,11 @@ def _being_made(recording: Recording) -> Iterator[None]:
 class _OtherOps(TorchDispatchMode):
     """Notes the ops of torch that touch data; those of ours are called so that what they call is noted as well."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would load all of its compiler, for a second and 100 MB, to tell it to keep off this class."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()
         self.found: set[str] = set()
