@@ -52,7 +52,7 @@ class Decoder:
         """What the weights occupy, norms aside."""
         products = (
             linear for layer in self._layers
-            for linear in (layer.attention.qkv, layer.attention.output, layer.mlp.up, layer.mlp.down)
+            for linear in (layer.attention.qkv, layer.attention.output, layer.mlp.inner, layer.mlp.down)
         )  # fmt: skip
         return self._embedding.nbytes + self._head.nbytes + sum(linear.nbytes for linear in products)
 

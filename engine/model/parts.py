@@ -7,8 +7,8 @@ from engine.errors import ConfigError
 from engine.model.dtypes import Dtypes
 from engine.model.layers.branch import BranchNorms
 from engine.model.layers.embedding import Embedding
-from engine.model.layers.linear import Linear, make_linear
-from engine.model.layers.mlp import GATED, MLP, PLAIN
+from engine.model.layers.linear import ActivatedLinear, Gate, Linear, gate_of, make_linear
+from engine.model.layers.mlp import MLP, PLAIN
 from engine.model.layers.norm import LayerNorm, Norm, RMSNorm
 from engine.model.spec import ModelSpec, NormPlacement
 from engine.model.weights.checkpoint import Checkpoint
@@ -46,9 +46,11 @@ class Parts:
 
     def _mlp(self, prefix: str) -> MLP:
         spec = self._spec
-        inner = ("mlp.gate", "mlp.up") if spec.gated_mlp else ("mlp.up",)
-        activation = (GATED if spec.gated_mlp else PLAIN)[spec.activation]
-        return MLP(self._linear(*(prefix + part for part in inner)), self._linear(f"{prefix}mlp.down"), activation)
+        if spec.gated_mlp:
+            inner = self._linear(f"{prefix}mlp.gate", f"{prefix}mlp.up", gate=gate_of(spec.activation))
+        else:
+            inner = ActivatedLinear(self._linear(f"{prefix}mlp.up"), PLAIN[spec.activation])
+        return MLP(inner, self._linear(f"{prefix}mlp.down"))
 
     def _branch_norms(self, branch: str) -> BranchNorms:
         norm = self._norm(f"{branch}_norm")
@@ -70,16 +72,16 @@ class Parts:
         ones = torch.ones(spec.hidden_size, dtype=self._dtypes.activations, device=self._device)
         return LayerNorm(spec.norm, ones, torch.zeros_like(ones))
 
-    def _linear(self, *names: str) -> Linear:
+    def _linear(self, *names: str, gate: Gate | None = None) -> Linear:
         """One product of the tensors of `names`, stacked along their rows."""
         weights = [self._checkpoint.rows(f"{name}.weight") for name in names]
         biases = [self._checkpoint.read(f"{name}.bias") for name in names if f"{name}.bias" in self._checkpoint]
         weight = weights[0] if len(weights) == 1 else Stacked(weights)
-        return self._make_linear(weight, torch.cat(biases) if biases else None, " + ".join(names))
+        return self._make_linear(weight, torch.cat(biases) if biases else None, " + ".join(names), gate)
 
-    def _make_linear(self, weight: Rows, bias: Tensor | None, name: str) -> Linear:
+    def _make_linear(self, weight: Rows, bias: Tensor | None, name: str, gate: Gate | None = None) -> Linear:
         try:
-            return make_linear(weight, bias, self._dtypes, self._device)
+            return make_linear(weight, bias, self._dtypes, self._device, gate)
         except ValueError as error:  # a value that the dtype cannot hold
             raise ConfigError(f"dtype: {self._dtypes.weights} does not suit {name}: {error}") from error
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
+from kernels.cpu.gates import Gate
 from kernels.cpu.host import has
 from kernels.cpu.linear_bfloat16 import Bfloat16Linear
 from kernels.cpu.linear_float16 import Float16Linear
@@ -39,9 +40,11 @@ def weight_bytes(num_outputs: int, num_inputs: int, dtype: WeightDtype) -> int:
     return _FORMS[storage_dtype(dtype)].weight_bytes(num_outputs, num_inputs)
 
 
-def pack(weight: Rows, bias: Tensor | None, dtype: WeightDtype) -> PackedLinear:
+def pack(weight: Rows, bias: Tensor | None, dtype: WeightDtype, gate: Gate | None = None) -> PackedLinear:
     """Packs a weight [N, K] (any float dtype) and its bias [N]; the caller then drops its own copy.
+
+    With a gate, the weight is that of an MLP's gates and, below them, of what they gate: [2 · N, K].
 
     Raises ValueError where the weight is beyond the range of float16.
     """
-    return _FORMS[storage_dtype(dtype)](weight, None if bias is None else bias.detach().float())
+    return _FORMS[storage_dtype(dtype)](weight, None if bias is None else bias.detach().float(), gate)

@@ -17,11 +17,12 @@ from torch.nn.functional import pad
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
+from kernels.cpu.gates import Gate
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
 from kernels.cpu.packed import PackedLinear, Rows
 from kernels.cpu.pair_dot import add_pair_dot
-from kernels.cpu.panels import round_up, slices, write_panel
+from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import FLOATS, INDEX, INTS, PANEL, Addresses, for_tiles, offset, prefetch, run_depth
@@ -91,11 +92,11 @@ def _launch_round_rows(board, tape, num_items, num_chunks, *arguments):
 @kernel
 def _multiply_panels(x, num_rows, weights, bias, out, shape, start, stop):
     """Panels [start, stop) of out [num_rows, N] = x [num_rows, 2 · num_pairs] @ weights + bias."""
-    num_outputs, num_pairs = shape
+    width, num_pairs, gate = shape
     sums = np.empty(num_rows * PANEL, np.float32)
     for panel in range(start, stop):
         _multiply_panel(x, num_pairs, num_rows, weights, panel * num_pairs * 2 * PANEL, sums)
-        write_panel(sums, panel, num_rows, num_outputs, bias, out)
+        write_panel(sums, panel, num_rows, width, bias, gate, out)
 
 
 @kernel
@@ -108,20 +109,21 @@ class Bfloat16Linear(PackedLinear):
 
     dtype = "bfloat16"
 
-    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
+    def __init__(self, weight: Rows, bias: Tensor | None, gate: Gate | None = None) -> None:
+        super().__init__(weight, bias, gate)
+        self._num_panels, self._gate = num_panels(weight.shape[0]), kind_of(gate)
         self._width = round_up(self.num_inputs, LANES)
         missing = self._width - self.num_inputs
-        self._weights = zeros(self.weight_bytes(self.num_outputs, self.num_inputs) // 2, np.uint16)
+        self._weights = zeros(self.weight_bytes(weight.shape[0], self.num_inputs) // 2, np.uint16)
         packed = torch.from_numpy(self._weights.view(np.int32)).view(-1, self._width // 2, PANEL)
-        for numbers, panels in slices(weight):
+        for numbers, panels in slices(weight, gate):
             rounded = (pad(panels, (0, missing)) if missing else panels).bfloat16()
             packed[numbers] = rounded.view(torch.int32).permute(0, 2, 1)  # pairs stay together
-        self._bias = optional(bias)
+        self._bias = optional(bias_of(bias, gate))
 
     @staticmethod
-    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
-        return 2 * round_up(num_outputs, PANEL) * round_up(num_inputs, LANES)
+    def weight_bytes(num_rows: int, num_inputs: int) -> int:
+        return 2 * round_up(num_rows, PANEL) * round_up(num_inputs, LANES)
 
     def __call__(self, x: Tensor) -> Tensor:
         num_rows = x.shape[0]
@@ -133,7 +135,7 @@ class Bfloat16Linear(PackedLinear):
         out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
             rounded.view(np.int32), num_rows, self._weights, self._bias, flat(out),
-            (self.num_outputs, self._width // 2),
+            (self.num_outputs, self._width // 2, self._gate),
         )  # fmt: skip
-        threads.run(_launch_multiply_panels, arguments, -(-self.num_outputs // PANEL))
+        threads.run(_launch_multiply_panels, arguments, self._num_panels)
         return out

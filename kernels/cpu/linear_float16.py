@@ -15,10 +15,11 @@ from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
+from kernels.cpu.gates import Gate
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
 from kernels.cpu.packed import PackedLinear, Rows
-from kernels.cpu.panels import round_up, slices, turned, write_panel
+from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, turned, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty_tensor
 from kernels.cpu.register_tile import (
@@ -81,7 +82,7 @@ def _add_block(typing_context, x, x_at, x_stride, num_rows, weights, w_at, steps
 @kernel
 def _multiply_panels(x, num_rows, weights, bias, out, shape, start, stop):
     """Panels [start, stop) of out [num_rows, N] = x [num_rows, K] @ weights + bias."""
-    num_outputs, depth = shape
+    width, depth, gate = shape
     sums, widened = np.empty(num_rows * PANEL, np.float32), np.empty(_DEPTH * PANEL, np.float32)
     for panel in range(start, stop):
         sums[:] = 0
@@ -93,7 +94,7 @@ def _multiply_panels(x, num_rows, weights, bias, out, shape, start, stop):
                 for i in range(0, steps * PANEL, LANES):
                     store(widened, i, load_half(weights, place + i))
                 _add_block(x, first, depth, num_rows, widened, 0, steps, sums)
-        write_panel(sums, panel, num_rows, num_outputs, bias, out)
+        write_panel(sums, panel, num_rows, width, bias, gate, out)
 
 
 @kernel
@@ -106,27 +107,29 @@ class Float16Linear(PackedLinear):
 
     dtype = "float16"
 
-    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
-        self._weights = zeros(self.weight_bytes(self.num_outputs, self.num_inputs) // 2, np.uint16)
+    def __init__(self, weight: Rows, bias: Tensor | None, gate: Gate | None = None) -> None:
+        super().__init__(weight, bias, gate)
+        self._num_panels, self._gate = num_panels(weight.shape[0]), kind_of(gate)
+        self._weights = zeros(self.weight_bytes(weight.shape[0], self.num_inputs) // 2, np.uint16)
         packed, limit = torch.from_numpy(self._weights.view(np.float16)), torch.finfo(torch.float16).max
         packed = packed.view(-1, self.num_inputs, PANEL)
-        for numbers, panels in slices(weight):
+        for numbers, panels in slices(weight, gate):
             low, high = map(float, panels.aminmax())
             if not (low >= -limit and high <= limit):
                 raise ValueError(f"float16 weights reach ±{limit:.0f}, got {low} to {high}; float32 holds this weight")
             packed[numbers] = turned(panels)
-        self._bias = optional(bias)
+        self._bias = optional(bias_of(bias, gate))
 
     @staticmethod
-    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
-        return 2 * round_up(num_outputs, PANEL) * num_inputs
+    def weight_bytes(num_rows: int, num_inputs: int) -> int:
+        return 2 * round_up(num_rows, PANEL) * num_inputs
 
     def __call__(self, x: Tensor) -> Tensor:
-        num_rows, num_outputs = x.shape[0], self.num_outputs
-        out = empty_tensor((num_rows, num_outputs))
+        num_rows = x.shape[0]
+        out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
-            flat(x.contiguous()), num_rows, self._weights, self._bias, flat(out), (num_outputs, self.num_inputs),
+            flat(x.contiguous()), num_rows, self._weights, self._bias, flat(out),
+            (self.num_outputs, self.num_inputs, self._gate),
         )  # fmt: skip
-        threads.run(_launch_multiply_panels, arguments, -(-num_outputs // PANEL))
+        threads.run(_launch_multiply_panels, arguments, self._num_panels)
         return out

@@ -23,10 +23,11 @@ from torch.nn.functional import pad
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.byte_dot import EXACT, add_dot
+from kernels.cpu.gates import Gate
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
 from kernels.cpu.packed import PackedLinear, Rows
-from kernels.cpu.panels import round_up, slices, write_panel
+from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import (
@@ -141,13 +142,13 @@ def _launch_quantise_rows(board, tape, num_items, num_chunks, *arguments):
 @kernel
 def _multiply_panels(x, starts, x_scales, num_rows, weights, w_scales, bias, out, shape, start, stop):
     """Panels [start, stop) of out [num_rows, N] = x [num_rows, groups · 128] @ weights + bias."""
-    num_outputs, num_groups = shape
+    width, num_groups, gate = shape
     sums = np.empty(num_rows * PANEL, np.float32)
     for panel in range(start, stop):
         sums[:] = 0
         first = panel * num_groups * PANEL
         _add_panel(x, starts, x_scales, num_groups, num_rows, weights, first * GROUP, w_scales, first, sums)
-        write_panel(sums, panel, num_rows, num_outputs, bias, out)
+        write_panel(sums, panel, num_rows, width, bias, gate, out)
 
 
 @kernel
@@ -160,41 +161,42 @@ class Int8Linear(PackedLinear):
 
     dtype = "int8"
 
-    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
+    def __init__(self, weight: Rows, bias: Tensor | None, gate: Gate | None = None) -> None:
+        super().__init__(weight, bias, gate)
+        self._num_panels, self._gate = num_panels(weight.shape[0]), kind_of(gate)
         self._num_groups = -(-self.num_inputs // GROUP)
-        self._weights, self._scales = _quantised_panels(weight)
-        self._bias = optional(bias)
+        self._weights, self._scales = _quantised_panels(weight, gate)
+        self._bias = optional(bias_of(bias, gate))
 
     @staticmethod
-    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
-        return round_up(num_outputs, PANEL) * -(-num_inputs // GROUP) * (GROUP + 4)
+    def weight_bytes(num_rows: int, num_inputs: int) -> int:
+        return round_up(num_rows, PANEL) * -(-num_inputs // GROUP) * (GROUP + 4)
 
     def __call__(self, x: Tensor) -> Tensor:
-        num_rows, num_outputs, num_groups = x.shape[0], self.num_outputs, self._num_groups
+        num_rows, num_groups = x.shape[0], self._num_groups
         x_bytes = empty((num_rows, num_groups * GROUP), np.int8).reshape(-1)
         scales, starts = (empty((num_rows, num_groups), dtype).reshape(-1) for dtype in (np.float32, np.int32))
         arguments: tuple[Any, ...] = (flat(x.contiguous()), self.num_inputs, num_groups, x_bytes, scales, starts)
         min_rows = _CHUNK_ELEMENTS // (num_groups * GROUP)
         threads.run(_launch_quantise_rows, arguments, num_rows, min_items=min_rows)
-        out = empty_tensor((num_rows, num_outputs))
+        out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
             x_bytes.view(np.int32), starts, scales, num_rows, self._weights, self._scales, self._bias, flat(out),
-            (num_outputs, num_groups),
+            (self.num_outputs, num_groups, self._gate),
         )  # fmt: skip
-        threads.run(_launch_multiply_panels, arguments, -(-num_outputs // PANEL))
+        threads.run(_launch_multiply_panels, arguments, self._num_panels)
         return out
 
 
-def _quantised_panels(weight: Rows) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+def _quantised_panels(weight: Rows, gate: Gate | None) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """[N, K] -> bytes [panels, K / 4, 32, 4] and scales [panels, groups, 32], both flat, of whole groups."""
-    num_outputs, depth = weight.shape
-    num_panels, num_groups, missing = -(-num_outputs // PANEL), -(-depth // GROUP), -depth % GROUP
-    weights = zeros(num_panels * PANEL * num_groups * GROUP, np.uint8)
-    scales = zeros(num_panels * num_groups * PANEL, np.float32)
-    fours = torch.from_numpy(weights.view(np.int32)).view(num_panels, -1, PANEL)
-    scale_of = torch.from_numpy(scales).view(num_panels, num_groups, PANEL)
-    for numbers, panels in slices(weight):
+    depth = weight.shape[1]
+    count, num_groups, missing = num_panels(weight.shape[0]), -(-depth // GROUP), -depth % GROUP
+    weights = zeros(count * PANEL * num_groups * GROUP, np.uint8)
+    scales = zeros(count * num_groups * PANEL, np.float32)
+    fours = torch.from_numpy(weights.view(np.int32)).view(count, -1, PANEL)
+    scale_of = torch.from_numpy(scales).view(count, num_groups, PANEL)
+    for numbers, panels in slices(weight, gate):
         groups = (pad(panels, (0, missing)) if missing else panels).view(len(panels), PANEL, num_groups, GROUP)
         scale = groups.abs().amax(dim=-1) / LEVELS
         steps = (groups / scale.clamp_min(_SMALLEST).unsqueeze(-1)).round_().add_(_OFFSET).to(torch.uint8)

@@ -6,6 +6,8 @@ from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from kernels.cpu.gates import Gate
+
 WeightDtype = Literal["float32", "float16", "bfloat16", "int8"]
 
 
@@ -19,17 +21,21 @@ class Rows(Protocol):
 
 
 class PackedLinear(ABC):
-    """x [T, K] float32 -> [T, N] float32, from a weight [N, K], which it does not keep."""
+    """x [T, K] float32 -> [T, N] float32, from a weight [N, K], which it does not keep.
+
+    With a gate, the upper half of a weight [2 · N, K] makes gates, and its lower half what they gate.
+    """
 
     dtype: ClassVar[WeightDtype]
 
-    def __init__(self, weight: Rows, bias: Tensor | None) -> None:
-        self.num_outputs, self.num_inputs = weight.shape
-        self.nbytes = self.weight_bytes(self.num_outputs, self.num_inputs) + (0 if bias is None else 4 * bias.numel())
+    def __init__(self, weight: Rows, bias: Tensor | None, gate: Gate | None = None) -> None:
+        num_rows, self.num_inputs = weight.shape
+        self.num_outputs = num_rows if gate is None else num_rows // 2
+        self.nbytes = self.weight_bytes(num_rows, self.num_inputs) + (0 if bias is None else 4 * bias.numel())
 
     @staticmethod
     @abstractmethod
-    def weight_bytes(num_outputs: int, num_inputs: int) -> int:
+    def weight_bytes(num_rows: int, num_inputs: int) -> int:
         """What a packed weight takes, without a bias."""
 
     @abstractmethod

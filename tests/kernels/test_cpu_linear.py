@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from kernels.cpu import linear
+from kernels.cpu.activation import gated
 from kernels.cpu.host import has
 from kernels.cpu.linear import pack, weight_bytes
 from kernels.cpu.linear_int8 import GROUP, LEVELS
+from kernels.testing import nan_allocations
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 TOLERANCE = {"float32": 1e-6, "float16": 3e-4, "bfloat16": 4e-3, "int8": 2e-2}  # relative, of the whole product
@@ -29,6 +31,18 @@ def test_accuracy(dtype, with_bias, outputs, inputs):
     expected = torch.nn.functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
     error = pack(weight, bias, dtype)(x) - expected
     assert error.norm() <= TOLERANCE[dtype] * expected.norm()
+
+
+@DTYPES
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("gate", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("width", [1, 16, 40, 48, 600])
+def test_a_gate_changes_no_bit_of_product_and_activation(dtype, gate, with_bias, width):
+    weight, bias, x = rand(2 * width, 96), rand(2 * width, seed=1) if with_bias else None, rand(13, 96, seed=2)
+    layer = pack(weight, bias, dtype, gate)
+    with nan_allocations():
+        assert torch.equal(layer(x), gated(pack(weight, bias, dtype)(x), gate))
+    assert layer.num_outputs == width and layer.nbytes == pack(weight, bias, dtype).nbytes
 
 
 @DTYPES

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from engine.model.layers.linear import Linear
 from engine.model.spec import Activation
-from kernels import ops
 
 
 def _in_float64(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -16,11 +15,6 @@ def _in_float64(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Te
     return lambda x: activation(x.double()).to(x.dtype) if x.device.type == "cpu" else activation(x)
 
 
-GATED: Mapping[Activation, Callable[[Tensor], Tensor]] = {  # [num_tokens, 2 · inner], the gate first -> […, inner]
-    "silu": ops.silu_and_mul,
-    "gelu": lambda gate_up: ops.gelu_and_mul(gate_up, "none"),
-    "gelu_tanh": lambda gate_up: ops.gelu_and_mul(gate_up, "tanh"),
-}
 PLAIN: Mapping[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "silu": _in_float64(F.silu),
@@ -31,8 +25,8 @@ PLAIN: Mapping[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class MLP:
-    def __init__(self, up: Linear, down: Linear, activation: Callable[[Tensor], Tensor]) -> None:
-        self.up, self.down, self._activation = up, down, activation  # `up` holds gate and up rows where it is gated
+    def __init__(self, inner: Linear, down: Linear) -> None:
+        self.inner, self.down = inner, down            # `inner` ends with the activation, and with what it gates
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.down(self._activation(self.up(x)))
+        return self.down(self.inner(x))
