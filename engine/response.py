@@ -24,7 +24,8 @@ class Response:
         sampling = generation.sampling
         self._generation = generation
         self._end_token_ids = frozenset() if sampling.ignore_eos else eos_token_ids
-        self._ending_token_ids = self._end_token_ids.union(sampling.stop_token_ids)
+        stop_token_ids = frozenset(sampling.stop_token_ids)
+        self._ending_token_ids = self._end_token_ids | stop_token_ids if stop_token_ids else self._end_token_ids
         self._detokenizer = Detokenizer.of(tokenizer, generation)
         self._has_stop_strings = bool(sampling.stop)
         self._prompt_logprobs: list[TokenLogprobs] = []  # of prompt positions [0, len)
