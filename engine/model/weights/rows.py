@@ -1,7 +1,9 @@
 """Weights that are read some rows at a time, so that a large one is never whole in memory before it is packed."""
 
+import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +33,13 @@ class Stacked:
 
 def copied(rows: Rows, device: torch.device, dtype: torch.dtype) -> Tensor:
     """All of them, in memory of their own."""
-    target = torch.empty(tuple(rows.shape), dtype=dtype, device=device)
+    shape = tuple(rows.shape)
+    if device.type == "cpu":
+        from kernels.cpu.large_pages import zeros
+
+        target = torch.from_numpy(zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+    else:
+        target = torch.empty(shape, dtype=dtype, device=device)
     for some in _in_steps(rows):
         target[some] = rows[some].to(device, dtype)
     return target
