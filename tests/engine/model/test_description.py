@@ -115,6 +115,21 @@ def test_dtypes_on_a_cpu():
         assert (dtypes.activations, dtypes.kv_cache) == (torch.float32, torch.float32)
 
 
+@pytest.mark.parametrize(
+    ("machine", "causal", "checkpoint", "weights"),
+    [
+        ("x86_64", True, "float16", "float16"),
+        ("x86_64", True, "float32", "bfloat16"),
+        ("x86_64", True, None, "bfloat16"),
+        ("x86_64", False, "bfloat16", "float32"),
+        ("aarch64", True, "bfloat16", "float32"),
+    ],
+)
+def test_weights_on_a_cpu_by_default(machine, causal, checkpoint, weights, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert resolve_dtypes("auto", "cpu", checkpoint, causal=causal).weights == weights
+
+
 def test_dtypes_on_a_gpu_follow_the_checkpoint():
     assert resolve_dtypes("auto", "cuda", "float16").activations == torch.float16
     assert resolve_dtypes("auto", "cuda", "float32").activations == torch.bfloat16
