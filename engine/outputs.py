@@ -48,12 +48,13 @@ class RequestOutput(NamedTuple):
 
     def then(self, later: "RequestOutput") -> "RequestOutput":
         """This output and the next one of the same request as one."""
-        return later._replace(
-            token_ids=self.token_ids + later.token_ids,
-            text=self.text + later.text,
-            logprobs=self.logprobs + later.logprobs,
-            prompt_logprobs=self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
-        )
+        return RequestOutput(
+            later.request_id, self.token_ids + later.token_ids, self.text + later.text,
+            later.num_prompt_tokens, later.num_output_tokens, later.num_cached_tokens,
+            self.logprobs + later.logprobs,
+            self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
+            later.finish_reason, later.stop_reason, later.error, later.vector,
+        )  # fmt: skip
 
     def vector_values(self) -> "array[float]":
         """The numbers of `vector`; of a cross-encoder it is one, the score of its pair."""
