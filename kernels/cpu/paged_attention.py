@@ -2,6 +2,8 @@
 
 A work item is (request, block of queries, KV head). The rows of an item are its queries times the G query heads
 that share the KV head; keys stream past them in tiles of TILE, each tile gathered from its pages once for all rows.
+Items are listed by a kernel of its own and dealt to as many pieces as threads can share: how a recorded call is cut
+says nothing of the batch that it was recorded with.
 
 tile      K transposed [head_dim, TILE] and V [TILE, head_dim] in scratch that stays in cache
 products  register tiles of up to 12 rows x 32 columns, one fused multiply-add per element and step
@@ -22,7 +24,7 @@ from kernels.cpu.arrays import flat, optional
 from kernels.cpu.attention_tile import LOWEST, TILE, ZERO, gather_tile, softmax_tile, whole_vectors
 from kernels.cpu.jit import kernel
 from kernels.cpu.parallel import job, run_job
-from kernels.cpu.recording import empty_tensor
+from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.simd import LANES, load, mul, splat, store
 from kernels.cpu.tile_product import multiply
 
@@ -58,20 +60,25 @@ def _weigh_rows(scores, tops, norms, sums, rows, head_dim, kv_head, first_key, n
 @kernel
 def _attend(
     out, query, query_strides, key_cache, value_cache, block_size, block_table, table_stride, seq_lens, query_start_loc,
-    items, shape, visibility, transform, slopes, sinks, v_scale, start, stop,
+    items, num_pieces, shape, visibility, transform, slopes, sinks, v_scale, start, stop,
 ):  # fmt: skip
-    """Items [start, stop): the whole of attention for each, in scratch that they share."""
+    """Pieces [start, stop), item by item: the whole of attention for each, in scratch that they share."""
     num_kv_heads, group, head_dim, queries_per_item = shape
     causal, window = visibility
     width, most_rows = whole_vectors(head_dim), queries_per_item * group
-    keys, values = np.zeros(head_dim * TILE, np.float32), np.zeros(TILE * width, np.float32)
-    queries, scores = np.zeros(most_rows * head_dim, np.float32), np.zeros(most_rows * TILE, np.float32)
-    sums, slots = np.zeros(most_rows * width, np.float32), np.zeros(TILE, np.int64)
-    tops, norms = np.zeros(most_rows, np.float32), np.zeros(most_rows, np.float32)
+    keys, values = np.empty(head_dim * TILE, np.float32), np.empty(TILE * width, np.float32)
+    queries, scores = np.empty(most_rows * head_dim, np.float32), np.empty(most_rows * TILE, np.float32)
+    sums, slots = np.empty(most_rows * width, np.float32), np.empty(TILE, np.int64)
+    tops, norms = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
+    num_items = items[0] * num_kv_heads
+    rounds = -(-num_items // num_pieces)
 
-    for item in range(start, stop):
+    for turn in range((stop - start) * rounds):
+        item = start + turn // rounds + turn % rounds * num_pieces
+        if item >= num_items:
+            continue
         block, kv_head = divmod(item, num_kv_heads)
-        request, first_query = items[2 * block], items[2 * block + 1]
+        request, first_query = items[2 * block + 2], items[2 * block + 3]
         first_token, end_token = query_start_loc[request] + first_query, query_start_loc[request + 1]
         num_queries = min(queries_per_item, end_token - first_token)
         first_position = seq_lens[request] - (end_token - first_token)
@@ -115,16 +122,19 @@ def _launch_attend(board, tape, num_items, num_chunks, *arguments):
 
 
 @kernel
-def _work_items(query_start_loc, queries_per_item):
-    """(request, first query) of every block of at most `queries_per_item` queries, flattened."""
-    num_requests = query_start_loc.size - 1
-    items = np.empty(2 * (num_requests + query_start_loc[-1] // queries_per_item), np.int64)
+def _list_blocks(query_start_loc, queries_per_item, items, start, stop):
+    """items [most + 1, 2]: the number of blocks, then request and first query of each; blocks have one query or more."""
     size = 0
-    for request in range(num_requests):
+    for request in range(query_start_loc.size - 1):
         for first_query in range(0, query_start_loc[request + 1] - query_start_loc[request], queries_per_item):
-            items[size], items[size + 1] = request, first_query
-            size += 2
-    return items[:size]
+            size += 1
+            items[2 * size], items[2 * size + 1] = request, first_query
+    items[0] = size
+
+
+@kernel
+def _launch_list_blocks(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_list_blocks, arguments), num_items, num_chunks)
 
 
 def paged_attention(
@@ -153,14 +163,17 @@ def paged_attention(
     if starts[-1] < num_tokens:
         out[int(starts[-1]) :] = 0  # rows of no request
     queries_per_item = max(1, min(max_query_len, _ITEM_ROWS * num_kv_heads // num_heads))
-    items = _work_items(starts, queries_per_item)
+    most_blocks = len(lengths) + num_tokens // queries_per_item
+    items = empty((most_blocks + 1, 2), np.int64).reshape(-1)
+    threads.run(_launch_list_blocks, (starts, queries_per_item, items), 1)
+    num_pieces = min(most_blocks * num_kv_heads, threads.max_chunks())
     arguments: tuple[Any, ...] = (
         flat(out), flat(query), query.stride()[:2], flat(key_cache), flat(value_cache), key_cache.shape[1],
-        flat(block_table), block_table.stride(0), lengths, starts, items,
+        flat(block_table), block_table.stride(0), lengths, starts, items, num_pieces,
         (num_kv_heads, num_heads // num_kv_heads, head_dim, queries_per_item), (causal, window),
         (np.float32(scale * k_scale), np.float32(softcap)), optional(alibi_slopes), optional(sinks),
         np.float32(v_scale),
     )  # fmt: skip
-    item_work = queries_per_item * (num_heads // num_kv_heads) * int(lengths.max(initial=1))
-    threads.run(_launch_attend, arguments, items.size // 2 * num_kv_heads, min_items=_CHUNK_WORK // item_work)
+    work = num_tokens * num_heads * int(lengths.max(initial=1))
+    threads.run(_launch_attend, arguments, num_pieces, min_items=num_pieces * _CHUNK_WORK // max(work, 1))
     return out

@@ -76,6 +76,11 @@ def _pool(num_threads: int) -> WorkerPool:
     return WorkerPool(num_threads)
 
 
+def max_chunks() -> int:
+    """Pieces into which a call is cut, if it has as many items."""
+    return torch.get_num_threads() * _CHUNKS_PER_THREAD
+
+
 def run(launch: Callable[..., None], arguments: tuple[Any, ...], num_items: int, *, min_items: int = 1) -> None:
     """Runs a kernel's launcher on the process's worker threads and returns when all of it is done.
 
