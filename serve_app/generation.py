@@ -14,7 +14,8 @@ from starlette.types import ASGIApp
 from engine.api import EngineRequest, FinishReason, RequestOutput
 from serve_app.disconnect import or_disconnect
 from serve_app.errors import ApiError, unavailable
-from serve_app.replicas import Outputs, Replicas
+from serve_app.parcel import Outputs
+from serve_app.replicas import Replicas
 from serve_app.sse import Chunk, EventStream
 
 
@@ -124,17 +125,17 @@ def _merged(parts: list[RequestOutput]) -> RequestOutput:
 async def _chunks(
     first: "asyncio.Task[Outputs]", rest: AsyncGenerator[Outputs, None], requests: tuple[EngineRequest, ...],
     answer: Answer,
-) -> AsyncGenerator[Chunk, None]:  # fmt: skip
+) -> AsyncGenerator[list[Chunk], None]:  # fmt: skip
+    """What a client is sent for each item that says something; last what it is sent in the end."""
     index = {request.request_id: i for i, request in enumerate(requests)}
     latest: dict[str, RequestOutput] = {}
-    async with aclosing(_chain(first, rest)) as steps:
-        async for step in steps:
-            for output in step:
-                latest[output.request_id] = output
-                for chunk in answer.chunks(output, index[output.request_id]):
-                    yield chunk
-    for chunk in answer.last_chunks([latest[request.request_id] for request in requests]):
-        yield chunk
+    async with aclosing(_chain(first, rest)) as items:
+        async for item in items:
+            latest.update((output.request_id, output) for output in item)
+            if chunks := [chunk for output in item for chunk in answer.chunks(output, index[output.request_id])]:
+                yield chunks
+    if chunks := list(answer.last_chunks([latest[request.request_id] for request in requests])):
+        yield chunks
 
 
 async def _chain(

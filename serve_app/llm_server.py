@@ -1,4 +1,4 @@
-"""LLMServer: the deployment with one engine per replica; fans its outputs out to requests, answers for its health."""
+"""LLMServer: the deployment with one engine per replica; sends its outputs to the ingresses, answers for its health."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -10,9 +10,11 @@ from ray.serve.exceptions import RayServeException
 
 from engine.api import EngineDeadError, EngineRequest, EngineStats, RequestError
 from serve_app.config import AppConfig
+from serve_app.mailbox import Mailbox
 from serve_app.metrics import RayMetrics
+from serve_app.parcel import Parcel
 from serve_app.remote_engine import ReplicaEngine
-from serve_app.replicas import Outputs, ReplicaStats
+from serve_app.replicas import ReplicaStats
 
 REPORT_EVERY_S = 1.0
 
@@ -27,26 +29,43 @@ class LLMServer:
     ) -> None:
         """Raises ConfigError, which fails the deployment, if the engine cannot start."""
         self._served_model_name = config.served_model_name
+        self._replica = _replica_id()
+        self._mailboxes: dict[str, Mailbox] = {}     # mailbox id -> what an ingress is to be sent
         self._engine = engine_factory(config)
         await self._engine.start()
         self._metrics = RayMetrics()
         self._reporting = asyncio.create_task(self._report_forever())
 
-    async def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs | RequestError, None]:
-        """Outputs of all of a client's `requests`, as the engine gives them.
+    async def generate(self, requests: tuple[EngineRequest, ...], mailbox_id: str) -> AsyncGenerator[Parcel, None]:
+        """Run `requests`, all of one client's; what they gain goes to the mailbox, of which this call is a carrier.
 
-        A refusal is an item, the only one: Serve takes what is raised for a fault of ours, with a traceback in the
-        log. Closing the stream, as Serve does when the client leaves, aborts the requests.
+        Errors are in the last parcel: Serve takes what is raised for a fault of ours, with a traceback in the log.
+        Closing the stream, as Serve does when the ingress dies, aborts the requests.
         """
-        async with aclosing(self._engine.generate(requests)) as items:
+        mailbox = self._mailboxes.setdefault(mailbox_id, Mailbox(self._replica))
+        call = mailbox.open(request.request_id for request in requests)
+        is_begun = False
+        try:
             try:
-                async for item in items:
-                    yield item
-            except RequestError as refusal:
-                yield refusal
+                await self._engine.begin(requests, mailbox)
+                is_begun = True
+            except (RequestError, EngineDeadError) as error:
+                call.end(error)
+            async with aclosing(mailbox.parcels(call)) as parcels:
+                async for parcel in parcels:
+                    yield parcel
+        finally:
+            mailbox.close(call)
+            if is_begun and call.unfinished:
+                self._engine.abandon(call.unfinished)
+
+    async def abort(self, request_ids: tuple[str, ...]) -> None:
+        """End these requests and their calls. Unknown ones are ignored: all replicas are told."""
+        for mailbox in self._mailboxes.values():
+            mailbox.abort(request_ids)
 
     async def stats(self) -> ReplicaStats:
-        return ReplicaStats(_replica_id(), await self._is_alive(), self._stats())
+        return ReplicaStats(self._replica, await self._is_alive(), self._stats())
 
     async def check_health(self) -> None:
         """Called by Serve, which replaces the replica if it raises."""

@@ -4,8 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -19,15 +18,14 @@ from engine.api import (
     Engine,
     EngineConfig,
     EngineDeadError,
+    EngineError,
     EngineRequest,
     EngineStats,
-    RequestStreams,
+    RequestOutput,
     create_engine,
 )
 from serve_app.config import AppConfig
 from serve_app.engine_actor import EngineActor
-from serve_app.fanout import gather, pause_s
-from serve_app.replicas import Outputs
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +38,25 @@ SILENCE_LIMIT_S = 10.0        # heartbeats come twice a second: an actor silent 
 LAST_WORDS_S = 1.0            # between the engine's death and the replica's: error events reach their clients
 
 
+class Receiver(Protocol):
+    """Where the outputs of some requests go."""
+
+    def put(self, output: RequestOutput) -> None: ...
+
+    def fail(self, error: EngineError) -> None:
+        """The engine has died: nothing more will come for any request."""
+
+
 class ReplicaEngine(Protocol):
     """An engine as a replica uses it: for all the choices of one client's request at once."""
 
     async def start(self) -> None: ...
 
-    def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs, None]:
-        """Outputs of all of `requests`; an item holds what each has gained since the last item.
+    async def begin(self, requests: tuple[EngineRequest, ...], receiver: Receiver) -> None:
+        """Accept all of `requests`, of which `receiver` is told from now on, or none, raising RequestError."""
 
-        Raises RequestError before the first item if any is refused. Closing it early aborts those unfinished.
-        """
+    def abandon(self, request_ids: Iterable[str]) -> None:
+        """Abort requests that were accepted. Nobody is told of them any more."""
 
     def stats(self) -> EngineStats: ...
     async def check_health(self) -> None: ...
@@ -80,7 +87,7 @@ def remote_engine(
 
 
 class RemoteEngine:
-    """Submits to the actor, fans its one stream out, and watches it.
+    """Submits to the actor, hands out what its one stream brings, and watches it.
 
     An actor that dies, fails or falls silent ends every open request at once, and soon after the replica's process:
     Serve replaces a dead replica within seconds, an unhealthy one only after several health checks.
@@ -96,7 +103,7 @@ class RemoteEngine:
         self._actor = actor
         self._clock = clock
         self._exit_process = exit_process
-        self._streams = RequestStreams()
+        self._receivers: dict[str, Receiver] = {}     # request_id of a live request -> who is told of it
         self._stats = EngineStats()
         self._heard_s = clock()
         self._death: EngineDeadError | None = None
@@ -108,23 +115,26 @@ class RemoteEngine:
         self._keep(asyncio.create_task(self._listen()))
         self._keep(asyncio.create_task(self._watch()))
 
-    async def generate(self, requests: tuple[EngineRequest, ...]) -> AsyncGenerator[Outputs, None]:
+    async def begin(self, requests: tuple[EngineRequest, ...], receiver: Receiver) -> None:
         await self.check_health()
         request_ids = [request.request_id for request in requests]
-        unfinished = set(request_ids)
-        streams = [self._streams.open(request_id) for request_id in request_ids]
+        self._receivers.update(dict.fromkeys(request_ids, receiver))     # outputs may overtake the actor's answer
         submission = asyncio.ensure_future(_unwrapped(self._actor.submit.remote(requests)))
         try:
             await asyncio.shield(submission)
-            async with aclosing(gather(streams, lambda: pause_s(len(self._streams)))) as items:
-                async for outputs in items:
-                    unfinished -= {output.request_id for output in outputs if output.is_finished}
-                    yield outputs
-        finally:
-            for request_id in request_ids:
-                self._streams.close(request_id)
-            if unfinished:
-                self._keep(asyncio.create_task(self._abort(unfinished, submission)))
+        except BaseException:
+            self._forget(request_ids)
+            self._keep(asyncio.create_task(self._abort(request_ids, submission)))
+            raise
+
+    def abandon(self, request_ids: Iterable[str]) -> None:
+        self._forget(request_ids)
+        for request_id in request_ids:
+            self._actor.abort.remote(request_id)
+
+    def _forget(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self._receivers.pop(request_id, None)
 
     def stats(self) -> EngineStats:
         """The actor's last word, aged by the time since it came."""
@@ -135,8 +145,7 @@ class RemoteEngine:
         """Not before the actor has answered: an abort that overtakes its request would be lost."""
         await asyncio.wait((submission,))
         if submission.exception() is None:
-            for request_id in request_ids:
-                self._actor.abort.remote(request_id)
+            self.abandon(request_ids)
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         """Hold on to `task` while it runs: the event loop does not."""
@@ -154,13 +163,22 @@ class RemoteEngine:
                 message = await reference
                 if message.stats is not None:
                     self._stats, self._heard_s = message.stats, self._clock()
-                self._streams.deliver(message.outputs)
+                self._deliver(message.outputs)
             self.end("the engine shut down")
         except RayTaskError as error:
             self.end(str(error.cause))
         except RayError as error:
             log.error("%s", error)
             self.end(PROCESS_DIED)
+
+    def _deliver(self, outputs: Iterable[RequestOutput]) -> None:
+        for output in outputs:
+            receiver = self._receivers.get(output.request_id)
+            if receiver is None:
+                continue
+            if output.is_finished:
+                del self._receivers[output.request_id]
+            receiver.put(output)
 
     async def _watch(self) -> None:
         """Counts looks rather than time: where this process was held up, the actor's word may be waiting here."""
@@ -177,7 +195,8 @@ class RemoteEngine:
             return
         log.error("%s; this replica ends", cause)
         self._death = EngineDeadError(cause)
-        self._streams.fail(self._death)
+        for receiver in set(self._receivers.values()):
+            receiver.fail(self._death)
         ray.kill(self._actor)
         asyncio.get_running_loop().call_later(LAST_WORDS_S, self._exit_process, 1)
 

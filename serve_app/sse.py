@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -26,19 +26,25 @@ HEADERS = [
 Chunk = dict[str, Any]
 
 
+# made once: json.dumps makes one a call
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
 def event(chunk: Chunk) -> bytes:
-    return b"data: " + json.dumps(chunk, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+    return b"data: " + _encode(chunk).encode() + b"\n\n"
 
 
 class EventStream:
-    """A 200 that sends `chunks` as they come. It closes them whatever happens, a client that leaves included.
+    """A 200 that sends `chunks` as they come, all of one item in one message: what a message costs is not its length.
+
+    It closes them whatever happens, a client that leaves included.
 
     While nothing comes, a comment every `keep_alive_s` keeps the connection from looking dead to those between.
     An error while streaming becomes one event with the OpenAI error object, after which the stream ends without
     [DONE]: a cut answer never looks complete.
     """
 
-    def __init__(self, chunks: AsyncGenerator[Chunk, None], keep_alive_s: float) -> None:
+    def __init__(self, chunks: AsyncGenerator[Sequence[Chunk], None], keep_alive_s: float) -> None:
         self._chunks = chunks
         self._keep_alive_s = keep_alive_s
 
@@ -73,11 +79,12 @@ class EventStream:
             await asyncio.gather(sending, keeping, leaving, return_exceptions=True)
 
     async def _send(self, send: Send) -> None:
-        async with aclosing(self._chunks) as chunks:
+        async with aclosing(self._chunks) as items:
             last = DONE
             try:
-                async for chunk in chunks:
-                    await send({"type": "http.response.body", "body": event(chunk), "more_body": True})
+                async for chunks in items:
+                    body = b"".join(map(event, chunks))
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
             except Exception as error:
                 if to_api_error(error) is None:
                     log.exception("a stream failed")

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+import httpx
 import pytest
 
 from tests.integration.conftest import Application, Cluster, num_gpus
@@ -95,3 +96,22 @@ def test_a_replica_that_dies_takes_its_engine_along_and_both_come_back(cluster: 
     response = rand.post("/v1/completions", {"prompt": "abc", "max_tokens": 4}, timeout_s=RECOVERY_S)
     assert response.status_code == 200
     assert num_gpus(cluster.engine("rand")) == 1
+
+
+def test_an_ingress_that_dies_has_its_requests_aborted(cluster: Cluster, faulty: Application) -> None:
+    reason = ("conveyor_requests_finished_total", 'reason="abort"')
+    num_aborted = faulty.metric(*reason)
+    body = {"prompt": "x L", "max_tokens": 1900, "n": 8, "temperature": 0}
+    with pytest.raises(httpx.TransportError), open_stream(faulty, "/v1/completions", body) as payloads:
+        next(payloads)
+        os.kill(cluster.replica("faulty", "Ingress").pid, signal.SIGKILL)
+        error = json.loads(list(payloads)[-1])["error"]
+        raise httpx.ReadError(error["message"])            # or Serve's proxy could still say so itself
+    deadline = time.monotonic() + RECOVERY_S
+    while not faulty.is_healthy():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    while faulty.metric(*reason) != num_aborted + 8:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    faulty.assert_alive()

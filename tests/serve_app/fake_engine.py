@@ -1,8 +1,7 @@
 """FakeEngine: scripted answers without model or threads, for an actor (Engine) or a replica (ReplicaEngine)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.api import (
@@ -15,8 +14,7 @@ from engine.api import (
     RequestOutput,
     TokenLogprobs,
 )
-from serve_app.fanout import gather
-from serve_app.replicas import Outputs
+from serve_app.remote_engine import Receiver
 
 MAX_MODEL_LEN = 256
 EOS_TOKEN_ID = 256
@@ -57,17 +55,17 @@ class FakeEngine:
 
     async def start(self) -> None: ...
 
-    async def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs, None]:
+    async def begin(self, requests: tuple[GenerationRequest, ...], receiver: Receiver) -> None:
         for request in requests:
             self._accept(request)
-        unfinished = {request.request_id for request in requests}
-        try:
-            async with aclosing(gather([self._answer(request) for request in requests], lambda: 0)) as items:
-                async for outputs in items:
-                    unfinished -= {output.request_id for output in outputs if output.is_finished}
-                    yield outputs
-        finally:
-            self.aborted += unfinished
+        for request in requests:
+            self._running[request.request_id] = asyncio.create_task(self._tell(request, receiver))
+
+    def abandon(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self.aborted.append(request_id)
+            if task := self._running.pop(request_id, None):
+                task.cancel()
 
     async def submit(self, request: GenerationRequest) -> None:
         self._accept(request)
@@ -86,6 +84,13 @@ class FakeEngine:
         if task is not None:
             task.cancel()
             self.aborted.append(request_id)
+
+    async def was_aborted(self, count: int) -> None:
+        """Return when so many requests have been aborted, and no more."""
+        async with asyncio.timeout(10):
+            while len(self.aborted) < count:
+                await asyncio.sleep(0)
+        assert len(self.aborted) == count
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -115,6 +120,14 @@ class FakeEngine:
     async def _run(self, request: GenerationRequest) -> None:
         async for output in self._answer(request):
             self._outbox.put_nowait(output)
+        self._running.pop(request.request_id, None)
+
+    async def _tell(self, request: GenerationRequest, receiver: Receiver) -> None:
+        try:
+            async for output in self._answer(request):
+                receiver.put(output)
+        except EngineDeadError as error:
+            receiver.fail(error)
         self._running.pop(request.request_id, None)
 
     async def _answer(self, request: GenerationRequest) -> AsyncIterator[RequestOutput]:

@@ -1,18 +1,21 @@
 """The HTTP side over one in-process LLMServer: no Ray, no sockets."""
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+import pickle
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from engine.api import GenerationRequest, RequestError
 from serve_app.config import AppConfig
 from serve_app.ingress import build_asgi
 from serve_app.llm_server import LLMServer
-from serve_app.replicas import Outputs, ReplicaStats
+from serve_app.parcel import Parcel
+from serve_app.replicas import HandleReplicas
 from tests.serve_app.fake_engine import FakeEngine
 
 
@@ -22,21 +25,47 @@ async def start_server(engine: FakeEngine) -> LLMServer:
     return server
 
 
-class LocalReplicas:
-    """One replica in this process."""
+class LocalHandle:
+    """What a Serve handle is to HandleReplicas, with replicas in this process; the next call goes to `chosen`."""
 
-    def __init__(self, server: LLMServer) -> None:
-        self._server = server
+    def __init__(self, *servers: LLMServer) -> None:
+        self.servers = servers
+        self.chosen = 0
+        self.generate = self                               # handle.generate.remote(...)
 
-    async def generate(self, requests: tuple[GenerationRequest, ...]) -> AsyncGenerator[Outputs, None]:
-        async with aclosing(self._server.generate(requests)) as stream:
-            async for item in stream:
-                if isinstance(item, RequestError):
-                    raise item
-                yield item
+    def options(self, **options: Any) -> "LocalHandle":
+        return self
 
-    async def stats(self, timeout_s: float) -> list[ReplicaStats]:
-        return [await self._server.stats()]
+    async def remote(self, *args: Any) -> AsyncGenerator[Parcel, None]:
+        async with aclosing(self.servers[self.chosen].generate(*args)) as parcels:
+            async for parcel in parcels:
+                yield pickle.loads(pickle.dumps(parcel))
+
+    def broadcast(self, method: str, *args: Any) -> "Broadcast":
+        return Broadcast([getattr(server, method)(*args) for server in self.servers])
+
+
+class Broadcast:
+    def __init__(self, calls: list[Coroutine[Any, Any, Any]]) -> None:
+        self._calls = calls
+
+    async def _fetch_replica_results_async(self) -> "list[Result]":
+        return [Result(asyncio.create_task(call)) for call in self._calls]
+
+
+@dataclass(frozen=True)
+class Result:
+    task: "asyncio.Task[Any]"
+
+    async def get_async(self) -> Any:
+        return await self.task
+
+
+class LocalReplicas(HandleReplicas):
+    """Replicas in this process."""
+
+    def __init__(self, *servers: LLMServer) -> None:
+        super().__init__(LocalHandle(*servers))  # type: ignore[arg-type]
 
 
 @asynccontextmanager

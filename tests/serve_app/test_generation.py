@@ -44,7 +44,7 @@ async def test_a_stream_whose_client_leaves_is_aborted(tiny_model: Path) -> None
         await connection.sent.get()
         connection.closed.set()
         await connection.served
-    assert len(engine.aborted) == 2
+        await engine.was_aborted(2)
 
 
 async def test_a_plain_request_whose_client_leaves_is_aborted(tiny_model: Path) -> None:
@@ -56,7 +56,7 @@ async def test_a_plain_request_whose_client_leaves_is_aborted(tiny_model: Path) 
             await asyncio.sleep(0)
         connection.closed.set()
         await connection.served
-    assert len(engine.aborted) == 1
+        await engine.was_aborted(1)
 
 
 async def test_a_cancelled_request_is_aborted(tiny_model: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_cancelled_request_is_aborted(tiny_model: Path) -> None:
         connection.served.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connection.served
-    assert len(engine.aborted) == 1
+        await engine.was_aborted(1)
 
 
 async def test_an_engine_that_dies_ends_streams_with_an_error_event_and_no_done(tiny_model: Path) -> None:
@@ -115,5 +115,5 @@ async def test_a_request_past_its_deadline_ends_with_504(tiny_model: Path) -> No
     engine.hold = asyncio.Event()
     async with serving(engine, tiny_model, request_timeout_s=0.05) as client:
         response = await client.post("/v1/completions", json={"prompt": "x"})
-    assert response.status_code == 504
-    assert len(engine.aborted) == 1
+        assert response.status_code == 504
+        await engine.was_aborted(1)

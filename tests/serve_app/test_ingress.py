@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from engine.api import GenerationRequest
 from serve_app.config import AppConfig
 from serve_app.ingress import build_asgi
-from serve_app.replicas import Outputs
+from serve_app.parcel import Outputs
 from tests.serve_app.fake_engine import FakeEngine
 from tests.serve_app.harness import LocalReplicas, start_server
 

@@ -6,7 +6,7 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from engine.api import ContextTooLong, EngineConfig, EngineDeadError
+from engine.api import ContextTooLong, EngineConfig, EngineDeadError, EngineError, RequestOutput
 from serve_app.engine_actor import EngineActor, StepMessage
 from serve_app.remote_engine import SILENCE_LIMIT_S, RemoteEngine
 from tests.helpers import ManualClock, generation
@@ -70,9 +70,37 @@ class Rig:
         self.engine = RemoteEngine(self.handle, clock=self.clock, exit_process=self.exits.append)
 
 
+class Received:
+    """A receiver, and what it was told."""
+
+    def __init__(self) -> None:
+        self.outputs: asyncio.Queue[RequestOutput] = asyncio.Queue()
+        self.error: asyncio.Future[EngineError] = asyncio.get_running_loop().create_future()
+
+    def put(self, output: RequestOutput) -> None:
+        self.outputs.put_nowait(output)
+
+    def fail(self, error: EngineError) -> None:
+        self.error.set_result(error)
+
+    async def text(self) -> str:
+        """Of one request, to its end."""
+        text = ""
+        while True:
+            output = await self.outputs.get()
+            text += output.text
+            if output.is_finished:
+                return text
+
+
+async def begun(engine: RemoteEngine, request_id: str) -> Received:
+    received = Received()
+    await engine.begin((generation(request_id, [1]),), received)
+    return received
+
+
 async def text_of(engine: RemoteEngine, request_id: str) -> str:
-    items = engine.generate((generation(request_id, [1]),))
-    return "".join([output.text async for outputs in items for output in outputs])
+    return await (await begun(engine, request_id)).text()
 
 
 async def test_requests_share_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,32 +114,30 @@ async def test_a_refusal_keeps_its_type_and_param_and_admits_nothing(monkeypatch
     rig = Rig(monkeypatch, FakeEngine())
     await rig.engine.start()
     with pytest.raises(ContextTooLong) as refusal:
-        await anext(rig.engine.generate((generation("a", [1]), generation("b", [1], max_tokens=1000))))
+        await rig.engine.begin((generation("a", [1]), generation("b", [1], max_tokens=1000)), Received())
     assert refusal.value.param == "max_tokens"
     assert set(rig.fake.aborted) == {"a"}                  # all choices of a request, or none
 
 
-async def test_closing_a_stream_aborts_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_abandoned_is_aborted_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, FakeEngine(script("a", "b")))
     rig.fake.hold = asyncio.Event()
     await rig.engine.start()
-    left, stays = (rig.engine.generate((generation(name, [1]),)) for name in ("left", "stays"))
-    await anext(left)
-    await anext(stays)
-    await left.aclose()
-    while not rig.fake.aborted:
-        await asyncio.sleep(0)
+    left, stays = [await begun(rig.engine, name) for name in ("left", "stays")]
+    await left.outputs.get()
+    rig.engine.abandon(["left"])
+    await rig.fake.was_aborted(1)
     rig.fake.hold.set()
-    rest = [output async for outputs in stays for output in outputs]
+    assert await stays.text() == "ab"
     assert rig.fake.aborted == ["left"]
-    assert rest[-1].is_finished
+    assert left.outputs.empty()
 
 
 async def test_an_abort_does_not_overtake_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, FakeEngine())
     rig.fake.hold = asyncio.Event()
     await rig.engine.start()
-    asking = asyncio.create_task(anext(rig.engine.generate((generation("r", [1]),))))
+    asking = asyncio.create_task(begun(rig.engine, "r"))
     await asyncio.sleep(0)                                 # submitted, not yet accepted
     assert not rig.fake.requests
     asking.cancel()
@@ -121,22 +147,21 @@ async def test_an_abort_does_not_overtake_its_request(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("how", ["engine dies", "process dies"])
-async def test_death_ends_open_streams_then_the_replica(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+async def test_death_is_told_to_receivers_and_ends_the_replica(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     rig = Rig(monkeypatch, FakeEngine(script("a", "b")))
     rig.fake.hold = asyncio.Event()
     await rig.engine.start()
-    stream = rig.engine.generate((generation("r", [1]),))
-    await anext(stream)
+    received = await begun(rig.engine, "r")
+    await received.outputs.get()
     if how == "engine dies":
         rig.fake.death = EngineDeadError("a fault in its step")
     else:
         rig.handle.lost = True
-    with pytest.raises(EngineDeadError, match=r"a fault in its step|process died"):
-        await anext(stream)
+    assert str(await asyncio.wait_for(received.error, 10)) in ("a fault in its step", "the engine's process died")
     with pytest.raises(EngineDeadError):
         await rig.engine.check_health()
     with pytest.raises(EngineDeadError):
-        await anext(rig.engine.generate((generation("next", [1]),)))
+        await begun(rig.engine, "next")
     await asyncio.sleep(0.01)
     assert rig.killed == [rig.handle]
     assert rig.exits == [1]
