@@ -27,10 +27,12 @@ from engine.scheduling.base import Scheduler
 from engine.scheduling.policies import policy_class
 from engine.scheduling.policy import Limits, Policy
 from engine.step.graphs import batch_sizes_for
+from engine.step.tapes import row_counts
 from engine.stepping import Core
 from engine.text.tokenizer import load_tokenizer
 from engine.trace import TraceWriter
 
+_MAX_TAPED_ROWS = 2048                                 # of a step on a CPU; a larger one is computed kernel by kernel
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
@@ -109,6 +111,7 @@ def build_core(
         vocab_size=vocab_size,
         device=device,
         clock=clock,
+        tape_row_counts=() if on_gpu else row_counts(_MAX_TAPED_ROWS),
         graph_batch_sizes=batch_sizes_for(device, plan.limits.max_num_seqs),
         grammars=grammars,
     )

@@ -7,6 +7,7 @@ plan ─ arrange → arrays ─ load → inputs on the device ─ forward → lo
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,12 +26,12 @@ from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import PenaltyState, apply_penalties
 from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import StepPlan, StepResult
-from engine.step.arrays import StepArrays, arrange, pad_decode
+from engine.step.arrays import StepArrays, arrange, pad_decode, pad_rows
 from engine.step.buffers import InputBuffers
 from engine.step.graphs import DecodeGraphs
 from engine.step.submitted import Readback, Sampling, SubmittedStep
+from engine.step.tapes import Tapes
 from engine.step.token_table import Row, TokenTable
-from engine.step.workspace import workspace_of
 
 _MIN_SAMPLES = 1024
 
@@ -39,7 +40,8 @@ class ModelRunner:
     """Carries out plans on one device, in order. At most one step may be unresolved when the next is submitted.
 
     It keeps what it has been told of each request (TokenTable, penalty counts) and forgets it when a plan says so.
-    With `graph_batch_sizes`, steps in which every request decodes one token run padded to one of these sizes.
+    With `graph_batch_sizes`, steps in which every request decodes one token run padded to one of these sizes; with
+    `tape_row_counts`, on a CPU, all other steps run padded to one of those.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class ModelRunner:
         device: torch.device,
         clock: Callable[[], float],
         graph_batch_sizes: Sequence[int] = (),
+        tape_row_counts: Sequence[int] = (),
         grammars: Grammars | None = None,
     ) -> None:
         self._decoder = decoder
@@ -71,11 +74,15 @@ class ModelRunner:
         # What the last step sampled, in its order. Graphs hold its address, so it never moves.
         self._sampled = torch.zeros(max(max_num_seqs, _MIN_SAMPLES), dtype=torch.int64, device=device)
         self._last: SubmittedStep | None = None
-        self._workspace = workspace_of(device)
         self._graphs = DecodeGraphs(graph_batch_sizes, device)
         self._graph_inputs = InputBuffers(device)
         if graph_batch_sizes:
-            self._graph_inputs.reserve(max(graph_batch_sizes), self._max_blocks)
+            self._graph_inputs.reserve(max(graph_batch_sizes), max(graph_batch_sizes), self._max_blocks)
+        self._tapes = Tapes(tape_row_counts) if tape_row_counts else None
+        self._tape_inputs = InputBuffers(device)
+        self._max_entries = 2 * max_num_seqs               # each with its padding
+        if tape_row_counts:
+            self._tape_inputs.reserve(max(tape_row_counts), self._max_entries + 1, self._max_blocks)
 
     def execute(self, plan: StepPlan) -> StepResult:
         """`plan` from its beginning to its end."""
@@ -97,10 +104,10 @@ class ModelRunner:
             prepared_s = self._clock()
             logits = self._graphs.replay(batch_size)[: len(rows)]
         else:
-            inputs = self._inputs.load(arrays)
+            num_rows = self._num_taped_rows(arrays)
+            inputs = self._inputs.load(arrays) if num_rows is None else self._load_padded(arrays, num_rows)
             prepared_s = self._clock()
-            with self._workspace():
-                hidden = self._forward(inputs)
+            hidden = self._hidden(inputs, num_rows)
             prompt = self._prompt_logprobs(plan, rows, arrays, hidden)
             if sampling:
                 logits = self._decoder.logits(hidden.index_select(0, inputs.logits_indices))
@@ -165,7 +172,24 @@ class ModelRunner:
             return None
         return self._graphs.batch_size_for(len(rows))
 
+    def _num_taped_rows(self, arrays: StepArrays) -> int | None:
+        """The tape that does a step that no graph does."""
+        if self._tapes is None or arrays.num_entries > self._max_entries:
+            return None
+        return self._tapes.size_for(len(arrays.input_ids))
+
+    def _load_padded(self, arrays: StepArrays, num_rows: int) -> StepInputs:
+        padded = pad_rows(arrays, num_rows, min(num_rows, self._max_entries) + 1)
+        return self._tape_inputs.load(padded, self._max_blocks)
+
     # --------------------------------------------------------------------------------------------------- forward
+
+    def _hidden(self, inputs: StepInputs, num_taped_rows: int | None) -> Tensor:
+        """Of all rows, padding included; until the next step."""
+        compute = partial(self._forward, inputs)
+        if self._tapes is None:
+            return compute()
+        return self._tapes.once(compute) if num_taped_rows is None else self._tapes.run(num_taped_rows, compute)
 
     def _forward(self, inputs: StepInputs) -> Tensor:
         """Hidden states [num_tokens, hidden_size]."""

@@ -1,6 +1,6 @@
 """StepArrays: a plan laid out as arrays on the host, request after request, token after token."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,19 +112,32 @@ def _lay_out(
 
 def pad_decode(arrays: StepArrays, batch_size: int) -> StepArrays:
     """A step of one token a request, filled up to `batch_size` with rows that see nothing and write nothing."""
-    num_missing = batch_size - arrays.num_entries
+    padded = _filled_up(arrays, batch_size, batch_size)
+    return replace(padded, query_start_loc=np.arange(batch_size + 1), logits_indices=np.arange(batch_size))
 
-    def filled(values: _Ints, value: int) -> _Ints:
-        return np.concatenate([values, np.full((num_missing, *values.shape[1:]), value, values.dtype)])
 
-    return StepArrays(
-        input_ids=filled(arrays.input_ids, 0),
-        source=filled(arrays.source, NOT_PENDING),
-        positions=filled(arrays.positions, 0),
-        rope_lengths=filled(arrays.rope_lengths, 1),
-        slot_mapping=filled(arrays.slot_mapping, -1),
-        query_start_loc=np.arange(batch_size + 1),
-        seq_lens=filled(arrays.seq_lens, 0),
-        block_table=filled(arrays.block_table, 0),
-        logits_indices=np.arange(batch_size),
+def pad_rows(arrays: StepArrays, num_rows: int, num_entries: int) -> StepArrays:
+    """Any step, filled up to `num_rows` rows and more entries: the first of these has all those rows, the others none.
+
+    They see nothing and write nothing. The shapes of all but `logits_indices` depend on the two numbers alone.
+    """
+    ends = np.full(num_entries - arrays.num_entries, num_rows, arrays.query_start_loc.dtype)
+    padded = _filled_up(arrays, num_rows, num_entries)
+    return replace(padded, query_start_loc=np.concatenate([arrays.query_start_loc, ends]))
+
+
+def _filled_up(arrays: StepArrays, num_rows: int, num_entries: int) -> StepArrays:
+    def filled(values: _Ints, size: int, value: int) -> _Ints:
+        missing = size - len(values)
+        return np.concatenate([values, np.full((missing, *values.shape[1:]), value, values.dtype)])
+
+    return replace(
+        arrays,
+        input_ids=filled(arrays.input_ids, num_rows, 0),
+        source=filled(arrays.source, num_rows, NOT_PENDING),
+        positions=filled(arrays.positions, num_rows, 0),
+        rope_lengths=filled(arrays.rope_lengths, num_rows, 1),
+        slot_mapping=filled(arrays.slot_mapping, num_rows, -1),
+        seq_lens=filled(arrays.seq_lens, num_entries, 0),
+        block_table=filled(arrays.block_table, num_entries, 0),
     )

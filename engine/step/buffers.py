@@ -75,10 +75,10 @@ class InputBuffers:
         self._wide = _Area(torch.int64, device, num_steps)
         self._narrow = _Area(torch.int32, device, num_steps)
 
-    def reserve(self, batch_size: int, max_blocks: int) -> None:
-        """Room for decode steps of `batch_size` requests: no `load` of one moves the buffers afterwards."""
-        self._wide.reserve(_NUM_WIDE * (batch_size + 2))
-        self._narrow.reserve(batch_size * (table_width(max_blocks) + 2) + 16)
+    def reserve(self, num_rows: int, num_entries: int, max_blocks: int) -> None:
+        """Room for steps of that size: no `load` of one moves the buffers afterwards."""
+        self._wide.reserve(_NUM_WIDE * (num_rows + 2))
+        self._narrow.reserve(num_entries * (table_width(max_blocks) + 2) + 16)
 
     def load(self, arrays: StepArrays, max_blocks: int | None = None) -> StepInputs:
         """`max_blocks` widens the block table to that of other steps."""

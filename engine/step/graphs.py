@@ -3,15 +3,18 @@
 A decode step launches hundreds of small kernels, which takes the host longer than the device computes. A recording
 launches them at once. It fixes addresses, grids and compiled kernels: inputs stand at fixed places (InputBuffers),
 and every kernel is compiled before. On a GPU it is a CUDA graph, all are made at the start, and batches are padded to a
-size that has one; on a CPU it is a tape of kernel calls (`kernels.cpu.recording`), made when a size first occurs.
+size that has one; on a CPU it is a tape of kernel calls (`engine.step.tapes`), made when a size first occurs.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from engine.step.tapes import Tapes
 
 _WARM_UP_RUNS = 2                              # the first compiles, the second shows that nothing is left to compile
 
@@ -52,42 +55,6 @@ class _CudaGraph:
         return self._result
 
 
-class _Tapes:
-    """What the tapes of one computation, at all its batch sizes, have in common."""
-
-    def __init__(self, max_rows: int) -> None:
-        from kernels.cpu.recording import Workspace
-
-        self.workspace = Workspace(max_rows)
-        self.is_possible: bool | None = None       # not known before the first is made
-
-
-class _CpuTape:
-    """Made at the first call. A computation that cannot be recorded is done anew each time."""
-
-    def __init__(self, compute: Callable[[], Tensor], tapes: _Tapes) -> None:
-        self._compute, self._tapes = compute, tapes
-        self._result: Tensor | None = None
-        self._recording: Any = None
-
-    def __call__(self) -> Tensor:
-        from kernels.cpu.recording import record
-        from kernels.cpu.threads import replay
-
-        if self._recording is not None:
-            replay(self._recording)
-            assert self._result is not None
-            return self._result
-        tapes = self._tapes
-        if tapes.is_possible is False:
-            return self._compute()
-        result, recording = record(self._compute, tapes.workspace, check=tapes.is_possible is None)
-        tapes.is_possible = recording is not None
-        if recording is not None:
-            self._result, self._recording = result, recording
-        return result
-
-
 class DecodeGraphs:
     """The recordings of one device, by batch size."""
 
@@ -95,21 +62,21 @@ class DecodeGraphs:
         self.batch_sizes = tuple(sorted(batch_sizes))
         self._device = device
         self._recorded: dict[int, Callable[[], Tensor]] = {}
-        self._pool: Any = None                     # the memory that the recordings share
-        if device.type == "cuda":
-            self._pool = torch.cuda.graph_pool_handle()
-        elif batch_sizes:
-            self._pool = _Tapes(max(batch_sizes))
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._tapes = Tapes(self.batch_sizes) if device.type == "cpu" and batch_sizes else None
 
     def batch_size_for(self, num_requests: int) -> int | None:
         """The smallest recorded batch that holds `num_requests`; None if none does."""
+        if self._tapes is not None:
+            return self._tapes.size_for(num_requests)
         place = bisect_left(self.batch_sizes, num_requests)
         return self.batch_sizes[place] if place < len(self.batch_sizes) else None
 
     def record(self, batch_size: int, compute: Callable[[], Tensor]) -> None:
         """Larger batches first: smaller ones then find room in the same pool."""
-        form = _CudaGraph if self._device.type == "cuda" else _CpuTape
-        self._recorded[batch_size] = form(compute, self._pool)
+        self._recorded[batch_size] = (
+            _CudaGraph(compute, self._pool) if self._tapes is None else partial(self._tapes.run, batch_size, compute)
+        )
 
     def replay(self, batch_size: int) -> Tensor:
         return self._recorded[batch_size]()

@@ -123,7 +123,7 @@ def _launch_attend(board, tape, num_items, num_chunks, *arguments):
 
 @kernel
 def _list_blocks(query_start_loc, queries_per_item, items, start, stop):
-    """items [most + 1, 2]: the number of blocks, then request and first query of each; blocks have one query or more."""
+    """items [most + 1, 2]: the number of blocks, then request and first query of each."""
     size = 0
     for request in range(query_start_loc.size - 1):
         for first_query in range(0, query_start_loc[request + 1] - query_start_loc[request], queries_per_item):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.scheduling.plan import StepPlan
-from engine.step.arrays import arrange, pad_decode
+from engine.step.arrays import arrange, pad_decode, pad_rows
 from engine.step.token_table import TokenTable
 from tests.helpers import generation
 
@@ -106,6 +106,20 @@ def test_a_decode_step_is_filled_up_with_rows_that_see_and_write_nothing():
     assert lists(padded, "input_ids", "positions", "source") == ([12, 0, 0], [2, 0, 0], [-1, -1, -1])
     assert lists(padded, "slot_mapping", "seq_lens", "query_start_loc") == ([26, -1, -1], [3, 0, 0], [0, 1, 2, 3])
     assert lists(padded, "block_table", "logits_indices") == ([[6], [0], [0]], [0, 1, 2])
+
+
+def test_any_step_is_filled_up_with_one_entry_that_has_all_the_rows_and_others_that_have_none():
+    table = table_of(a=[10, 11, 12], b=[20])
+    plan = StepPlan({"a": 2, "b": 1}, {"a": 1, "b": 0}, {"a": (6,), "b": (7,)}, sampling=("a",))
+    arrays, _, _ = arrange(plan, table)
+    for num_rows, starts in ((5, [0, 2, 3, 5, 5]), (3, [0, 2, 3, 3, 3])):
+        padded = pad_rows(arrays, num_rows, 4)
+        rest = num_rows - 3
+        assert lists(padded, "input_ids", "positions") == ([11, 12, 20, *[0] * rest], [1, 2, 0, *[0] * rest])
+        assert lists(padded, "source", "rope_lengths") == ([-1] * num_rows, [3, 3, 1, *[1] * rest])
+        assert lists(padded, "slot_mapping", "seq_lens") == ([25, 26, 28, *[-1] * rest], [3, 1, 0, 0])
+        assert lists(padded, "query_start_loc", "logits_indices") == (starts, [1])
+        assert lists(padded, "block_table") == ([[6], [7], [0], [0]],)
 
 
 def test_a_row_taken_over_has_the_room_of_its_own_blocks():

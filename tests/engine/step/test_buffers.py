@@ -35,7 +35,7 @@ def test_every_array_arrives():
 
 def test_equal_shapes_stand_at_equal_addresses_whatever_came_between():
     buffers = InputBuffers(CPU)
-    buffers.reserve(batch_size=64, max_blocks=40)
+    buffers.reserve(64, 64, max_blocks=40)
     first = tensors(buffers.load(decode_step(8), max_blocks=40))
     for batch_size in (64, 1, 3):
         buffers.load(decode_step(batch_size), max_blocks=40)
@@ -60,7 +60,7 @@ def test_a_larger_step_makes_room_for_itself():
 def test_steps_of_one_shape_arrive_though_room_was_made_between_them():
     buffers = InputBuffers(CPU)
     buffers.load(decode_step(3, input_id=1))
-    buffers.reserve(batch_size=2000, max_blocks=3)
+    buffers.reserve(2000, 2000, max_blocks=3)
     inputs = buffers.load(decode_step(3, input_id=2))
     assert inputs.batch.input_ids.tolist() == [2] * 3
     assert inputs.batch.input_ids.data_ptr() == buffers._wide._on_device.data_ptr()
