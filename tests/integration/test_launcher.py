@@ -110,7 +110,7 @@ def test_kill_of_the_launcher_leaves_nothing_for_long_under_haproxy(
     with launched(deployment, port, tmp_path, "--haproxy") as server:
         processes = server.processes()
         assert any(one.name() == "haproxy" for one in processes)
-        stream = RunningStream(server, max_tokens=20)
+        stream = RunningStream(server, max_tokens=20, n=1)
         stream.join()
         assert stream.payloads[-1] == "[DONE]"
         server.stop(signal.SIGKILL)
