@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -42,13 +41,12 @@ def fit(steps: Sequence[TimedStep], features_of: Features) -> dict[str, float]:
     return {name: float(value) for name, value in zip(names, found, strict=True) if value > 0}
 
 
-def with_best_floor(steps: Sequence[TimedStep], products: Products, max_replayed: int = 0) -> Products:
+def with_best_floor(steps: Sequence[TimedStep], products: Products) -> Products:
     """`products` with the floor of rows that leaves the least sum of relative errors."""
 
     def total_error(products: Products) -> float:
-        features_of = partial(features, products=products, max_replayed=max_replayed)
-        coefficients = fit(steps, features_of)
-        return float(relative_errors(steps, lambda rows: predicted_s(coefficients, features_of(rows))).sum())
+        coefficients = fit(steps, lambda rows: features(rows, products))
+        return float(relative_errors(steps, lambda rows: predicted_s(coefficients, features(rows, products))).sum())
 
     counts = (RowCount(products.row_count.multiple, floor) for floor in _FLOORS)
     return min((replace(products, row_count=count) for count in counts), key=total_error)

@@ -3,7 +3,6 @@
 import statistics
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,17 +76,14 @@ def calibrate(engine: TimedEngine, seed: int) -> MeasuredDevice:
     run = engine.run(CALIBRATION.scheduler, workload)
     spec = engine.description.spec
     head_weights = spec.vocab_size * spec.embedding_width
-    products = Products(num_dense_weights(spec), head_weights, RowCount())
-    products = with_best_floor(run.steps, products, engine.max_replayed)
-    features_of = partial(features, products=products, max_replayed=engine.max_replayed)
+    products = with_best_floor(run.steps, Products(num_dense_weights(spec), head_weights, RowCount()))
     device = MeasuredDevice(
         name=f"measured {engine.device.type}",
         model=engine.description.resolved.name,
         dtype=engine.description.dtypes.weights,
         memory_bytes=engine.memory_bytes,
         products=products,
-        max_replayed=engine.max_replayed,
-        coefficients=fit(run.steps, features_of),
+        coefficients=fit(run.steps, lambda rows: features(rows, products)),
         source={},
     )
     errors = relative_errors(run.steps, device.step_s)

@@ -21,11 +21,6 @@ class StepRows(NamedTuple):
     chunks: Collection[tuple[int, int]] = ()       # (rows, start), of each that has several
 
     @property
-    def is_decode(self) -> bool:
-        """Whether every entry decodes one token: what a runner replays from a recording (`engine.step.graphs`)."""
-        return self.num_entries == self.num_rows == self.num_sampled
-
-    @property
     def num_single_keys(self) -> int:
         """Keys that single rows see: a decode's reading of the cache."""
         return sum(self.single_starts) + len(self.single_starts)

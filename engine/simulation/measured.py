@@ -42,16 +42,14 @@ class Products:
         return self.dense_weights * dense_rows + self.head_weights * head_rows
 
 
-def features(rows: StepRows, products: Products, max_replayed: int = 0) -> dict[str, float]:
+def features(rows: StepRows, products: Products) -> dict[str, float]:
     """What a step's time is made of on a processor, where products are bound by arithmetic from a few rows on.
 
     Layers and head are one feature, in the ratio of their weights: in most steps all rows sample, and a fit could
-    not tell them apart. A decode of up to `max_replayed` rows is replayed; any other step's kernels are called one by
-    one, which takes the interpreter as long whatever their rows.
+    not tell them apart.
     """
     return {
         "step": 1,
-        "calls": not (rows.is_decode and rows.num_rows <= max_replayed),
         "product": products.num_products(rows),
         "key": rows.num_keys,                      # read and gathered
         "query_key": rows.num_query_keys,          # multiplied
@@ -68,12 +66,11 @@ class MeasuredDevice:
     dtype: str                                     # of the weights, as resolved
     memory_bytes: int
     products: Products
-    max_replayed: int                              # rows of a decode that was replayed; 0: none was
     coefficients: Mapping[str, float]              # feature -> seconds a unit
     source: Mapping[str, Any]                      # machine, versions, command, workload, quality of the fit
 
     def step_s(self, rows: StepRows) -> float:
-        found = features(rows, self.products, self.max_replayed)
+        found = features(rows, self.products)
         return sum(coefficient * found[name] for name, coefficient in self.coefficients.items())
 
     def to_json(self) -> dict[str, Any]:

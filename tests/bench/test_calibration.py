@@ -8,13 +8,8 @@ from engine.simulation.composition import StepRows
 from engine.simulation.measured import Products, RowCount, features
 
 # A processor that computes three rows as fast as one, and whose attention costs little.
-TRUE = {"step": 0.01, "calls": 0.004, "product": 5e-6, "key": 1e-6, "query_key": 2e-7, "entry": 1e-4}
-MAX_REPLAYED = 8
+TRUE = {"step": 0.01, "product": 5e-6, "key": 1e-6, "query_key": 2e-7, "entry": 1e-4}
 PRODUCTS = Products(dense_weights=1000, head_weights=300, row_count=RowCount(1, 3))
-
-
-def features_of(rows: StepRows) -> dict[str, float]:
-    return features(rows, PRODUCTS, MAX_REPLAYED)
 
 
 def steps() -> list[TimedStep]:
@@ -27,28 +22,28 @@ def steps() -> list[TimedStep]:
         num_rows = count + sum(rows for rows, _ in chunks)
         num_sampled = 0 if count % 4 == 3 else count
         rows = StepRows(count + len(chunks), num_rows, num_sampled, starts, chunks)
-        found.append(TimedStep(rows, predicted_s(TRUE, features_of(rows))))
+        found.append(TimedStep(rows, predicted_s(TRUE, features(rows, PRODUCTS))))
     return found
 
 
 def test_a_fit_finds_the_processor_that_made_the_times():
     timed = steps()
-    assert with_best_floor(timed, replace(PRODUCTS, row_count=RowCount()), MAX_REPLAYED) == PRODUCTS
-    found = fit(timed, features_of)
+    assert with_best_floor(timed, replace(PRODUCTS, row_count=RowCount())) == PRODUCTS
+    found = fit(timed, lambda rows: features(rows, PRODUCTS))
     assert found == pytest.approx(TRUE, rel=1e-3)
-    assert relative_errors(timed, lambda rows: predicted_s(found, features_of(rows))).max() < 1e-6
+    assert relative_errors(timed, lambda rows: predicted_s(found, features(rows, PRODUCTS))).max() < 1e-6
 
 
 def test_a_few_steps_that_took_far_too_long_do_not_move_a_fit():
     timed = [TimedStep(step.rows, step.duration_s * (8 if i % 8 == 3 else 1)) for i, step in enumerate(steps())]
-    found = fit(timed, features_of)
-    clean = relative_errors(steps(), lambda rows: predicted_s(found, features_of(rows)))
+    found = fit(timed, lambda rows: features(rows, PRODUCTS))
+    clean = relative_errors(steps(), lambda rows: predicted_s(found, features(rows, PRODUCTS)))
     assert np.median(clean) < 0.01 and clean.max() < 0.05
 
 
 def test_features_that_cost_nothing_are_left_out():
     timed = [TimedStep(step.rows, 0.5 * PRODUCTS.num_products(step.rows)) for step in steps()]
-    assert fit(timed, features_of) == pytest.approx({"product": 0.5})
+    assert fit(timed, lambda rows: features(rows, PRODUCTS)) == pytest.approx({"product": 0.5})
 
 
 def test_least_squares_hold_what_would_be_negative_at_zero():

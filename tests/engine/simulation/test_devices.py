@@ -11,7 +11,7 @@ from tests.engine.simulation.models import UNIT
 
 MEASURED = MeasuredDevice(
     name="test", model="m", dtype="float16", memory_bytes=10**9, products=Products(100, 10, RowCount(4, 2)),
-    max_replayed=2, coefficients={"step": 0.5, "calls": 0.125, "product": 2.0, "query_key": 0.25}, source={"seed": 0},
+    coefficients={"step": 0.5, "product": 2.0, "query_key": 0.25}, source={"seed": 0},
 )  # fmt: skip
 
 
@@ -42,19 +42,7 @@ def test_a_measured_step_is_a_weighted_sum():
     rows = StepRows(2, 5, 1, [3], [(4, 0)])
     products = 100 * 8 + 10 * 4                        # 5 rows and 1 row, each padded to a multiple of 4
     assert features(rows, MEASURED.products)["product"] == products
-    assert MEASURED.step_s(rows) == 0.5 + 0.125 + 2.0 * products + 0.25 * (4 + (1 + 2 + 3 + 4))
-
-
-def test_a_decode_of_few_rows_is_replayed_and_all_else_called():
-    steps = [
-        StepRows(2, 2, 2, [3, 4]),
-        StepRows(3, 3, 3, [3, 4, 5]),                  # more than max_replayed
-        StepRows(2, 2, 1, [3, 4]),                     # one is a prompt's
-        StepRows(1, 2, 1, (), [(2, 0)]),
-    ]
-    assert [features(rows, MEASURED.products, 2)["calls"] for rows in steps] == [0, 1, 1, 1]
-    assert features(steps[0], MEASURED.products)["calls"] == 1
-    assert MEASURED.step_s(steps[0]) == 0.5 + 2.0 * 110 * 4 + 0.25 * 9
+    assert MEASURED.step_s(rows) == 0.5 + 2.0 * products + 0.25 * (4 + (1 + 2 + 3 + 4))
 
 
 def test_rows_computed_are_padded_and_not_fewer_than_the_floor():
