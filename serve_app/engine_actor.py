@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from engine.api import Engine, EngineConfig, EngineRequest, EngineStats, RequestOutput, create_engine
 
-STATS_EVERY_S = 0.5
+STATS_EVERY_S = 0.25
 SWITCH_INTERVAL_S = 0.0005
 
 
