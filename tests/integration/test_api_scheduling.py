@@ -59,7 +59,8 @@ def close_a_stream(application: Application, **fields: Any) -> None:
 
 
 def close_a_plain_request(application: Application, **fields: Any) -> None:
-    with left_open(application, {"prompt": "x L", "max_tokens": 1500, "temperature": 0} | fields):
+    # more choices than the pool holds at once: one alone is over before anybody has heard that it runs
+    with left_open(application, {"prompt": "x L", "max_tokens": 600, "n": 64, "temperature": 0} | fields):
         assert settles(lambda: application.metric("conveyor_num_requests_running") > 0)
 
 
@@ -69,7 +70,7 @@ def close_a_plain_request(application: Application, **fields: Any) -> None:
         close_a_stream,
         close_a_plain_request,
         lambda application: close_a_stream(application, n=4),
-        lambda application: close_a_plain_request(application, prompt=[7] * 1400 + [ord("L")], max_tokens=600),
+        lambda application: close_a_plain_request(application, prompt=[7] * 1400 + [ord("L")], max_tokens=500),
     ],
     ids=["stream", "plain request", "four choices", "long prompt"],
 )
@@ -79,7 +80,8 @@ def test_sc_03_a_client_that_leaves_frees_its_blocks(script: Application, leave:
     assert settles(lambda: is_idle(script))
     num_finished = settled_ends(script)
     assert num_finished["abort"] > num_finished_before["abort"]
-    assert num_finished | {"abort": 0} == num_finished_before | {"abort": 0}
+    others = {"abort": 0, "length": 0}                     # some of many choices may have come to their end before
+    assert num_finished | others == num_finished_before | others
     answer = script.complete({"prompt": "x V", "max_tokens": 16, "stop": ["zz"]})
     assert answer["choices"][0]["text"] == " UNO DUE TRE"
 
