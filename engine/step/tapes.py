@@ -46,10 +46,14 @@ class Tapes:
             return result
         if self.is_possible is False:
             return self.once(compute)
-        result, recording = record(compute, self._workspace, check=self.is_possible is None)
+        is_first = self.is_possible is None
+        result, recording = record(compute, self._workspace, check=is_first)
         self.is_possible = recording is not None
-        if recording is not None:
-            self._recorded[size] = result, recording
+        if recording is None:
+            return result if is_first else self.once(compute)
+        self._recorded[size] = result, recording
+        if not is_first:
+            replay(recording)
         return result
 
     def once(self, compute: Callable[[], Tensor]) -> Tensor:

@@ -203,12 +203,13 @@ def replay(board, tape):
 def run_job(board, tape, what, num_items, num_chunks):
     """The job over [0, num_items) in `num_chunks` pieces, by this thread and the workers; all is done at the return.
 
-    It is taken down, if there is a tape.
+    It is taken down, if there is a tape; and not run, if there is no board.
     """
     code, arguments, words = what
     if tape.size:
         _take_down(tape, code, arguments, words, num_items, num_chunks)
-    _run(board, code, arguments, num_items, num_chunks)
+    if board.size:
+        _run(board, code, arguments, num_items, num_chunks)
 
 
 @kernel

@@ -90,7 +90,8 @@ def _address(array: NDArray[Any]) -> int:
 class Recording:
     """One tape and what must live as long as it."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, *, is_dry: bool = False) -> None:
+        self.is_dry = is_dry                                       # calls are taken down, and nothing runs
         self.tape = np.zeros(_TAPE_WORDS, np.int64)
         self.tape[0] = 1
         self.workspace = workspace
@@ -177,12 +178,13 @@ def _is_view(op: Any, args: Any, result: Any) -> bool:
 def record(
     compute: Callable[[], Tensor], workspace: Workspace, *, check: bool = True
 ) -> tuple[Tensor, Recording | None]:
-    """Computes, and records it. (result, None) where something but our kernels touches data, or the tape is too short.
+    """(result, recording), or (result, None) where something but our kernels touches data, or the tape is too short.
 
-    The result of a replay lies where this result lies, until the next recording or replay with this workspace. The
-    check takes longer than all else: `check=False` where a computation of the same ops has been recorded before.
+    With the check, kernels run while they are recorded: the result is that of the computation. Without it, where a
+    computation of the same ops has been recorded before, calls are taken down and no kernel runs: the result is where
+    that of a replay will lie, until the next recording or replay with this workspace.
     """
-    recording, others = Recording(workspace), _OtherOps()
+    recording, others = Recording(workspace, is_dry=not check), _OtherOps()
     with _being_made(recording), others if check else nullcontext():
         result = compute()
     if others.found or not recording.finish():

@@ -21,6 +21,7 @@ from kernels.cpu.recording import Recording, current
 Tape = NDArray[np.int64]
 
 _NO_TAPE: Tape = np.zeros(0, np.int64)
+_NO_BOARD = np.zeros(0, np.int64)
 _CHUNKS_PER_THREAD = 16  # more than one, so that a thread that was held up leaves its work to the others
 
 
@@ -43,11 +44,13 @@ class WorkerPool:
             thread.start()
 
     def run(
-        self, launch: Callable[..., None], arguments: tuple[Any, ...], num_items: int, min_items: int, tape: Tape
-    ) -> None:
+        self, launch: Callable[..., None], arguments: tuple[Any, ...], num_items: int, min_items: int, tape: Tape,
+        *, is_dry: bool = False,
+    ) -> None:  # fmt: skip
         """launch(board, tape, num_items, number of chunks, *arguments), at least `min_items` in a chunk."""
         num_chunks = min(self.num_threads * _CHUNKS_PER_THREAD, num_items // max(min_items, 1), parallel.MOST_CHUNKS)
-        launch(self._board, tape, num_items, num_chunks if self.num_threads > 1 else 1, *arguments)
+        board = _NO_BOARD if is_dry else self._board
+        launch(board, tape, num_items, num_chunks if self.num_threads > 1 else 1, *arguments)
         self._raise_if_failed()
 
     def replay(self, tape: Tape) -> None:
@@ -91,7 +94,7 @@ def run(launch: Callable[..., None], arguments: tuple[Any, ...], num_items: int,
         pool.run(launch, arguments, num_items, min_items, _NO_TAPE)
     else:
         recording.keep(arguments)
-        pool.run(launch, arguments, num_items, 1, recording.tape)
+        pool.run(launch, arguments, num_items, 1, recording.tape, is_dry=recording.is_dry)
 
 
 def replay(recording: Recording) -> None:

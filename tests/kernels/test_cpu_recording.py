@@ -119,6 +119,18 @@ def test_outside_a_recording_memory_is_its_callers():
     assert empty((2, 3)).base is None
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_without_the_check_nothing_runs_before_the_replay(dtype):
+    network, workspace = Network(dtype), Workspace(8)
+    expected = network()
+    result, tape = record(network, workspace, check=False)
+    for buffers in workspace._buffers.values():
+        for _, memory in buffers:
+            assert not memory.any()                            # pages as the system gave them
+    replay(tape)
+    assert torch.equal(result, expected)
+
+
 def test_a_computation_too_long_for_a_tape_is_computed_and_not_recorded(monkeypatch):
     monkeypatch.setattr(recording, "_TAPE_WORDS", 100)
     x, weight = rand(2, WIDTH), torch.ones(WIDTH)

@@ -36,6 +36,20 @@ def test_kernels_are_recorded_once_for_each_size_and_replayed():
     assert calls == [2, 4]
 
 
+def test_where_a_later_size_is_too_long_for_a_tape_all_is_computed(monkeypatch):
+    x, weight, tapes = torch.ones(4, 32), torch.ones(32), Tapes((1, 4))
+
+    def compute(times):
+        for _ in range(times):
+            result = ops.rms_norm(x, weight, 0.0)
+        return result
+
+    monkeypatch.setattr("kernels.cpu.recording._TAPE_WORDS", 100)
+    assert tapes.run(1, partial(compute, 1)).unique().tolist() == [1.0] and tapes.is_possible
+    assert tapes.run(4, partial(compute, 50)).unique().tolist() == [1.0]
+    assert tapes.size_for(1) is None
+
+
 def test_what_is_no_kernel_is_computed_each_time_and_no_size_is_offered_for_it():
     value, tapes = torch.zeros(1), Tapes((1,))
     assert tapes.size_for(1) == 1
