@@ -60,13 +60,14 @@ class TimedEngine:
         )
 
     def run(self, scheduler: Mapping[str, Any], workload: Workload) -> TimedRun:
-        """The second of two runs: in the first the engine records what it then replays, as a service does once."""
+        """Of an engine that has recorded what it replays, as a service has after its first idle seconds."""
         keeper = _PlanKeeper()
         core = build_core(self._config(scheduler), model=self._loaded, observer=keeper)
         stats = core.stats()
         keeper.block_size = stats.kv_capacity_tokens // stats.kv_blocks_total
-        for _ in range(2):
-            run = _timed_run(core, keeper, workload, self._clock)
+        while core.prepare():
+            pass
+        run = _timed_run(core, keeper, workload, self._clock)
         core.close()
         return run
 

@@ -247,7 +247,8 @@ class AsyncEngine:
                     if not is_checked:
                         core.check_integrity()
                         is_checked = True
-                    self._wake.wait(IDLE_WAIT_S)
+                    if not core.prepare():
+                        self._wake.wait(IDLE_WAIT_S)
             self._to_loop(self._deliver, core.abort_all())
             self._to_loop(self._end)
         except BaseException as error:

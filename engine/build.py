@@ -129,6 +129,7 @@ def build_core(
         overlap=on_gpu,
         observer=observer or _trace(config, plan),
         grammars=grammars,
+        prepare=runner.prepare,
     )
 
 

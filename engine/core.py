@@ -62,6 +62,7 @@ class EngineCore:
         check_every_step: bool = False,
         observer: StepObserver | None = None,
         grammars: Grammars | None = None,
+        prepare: Callable[[], bool] = lambda: False,
     ) -> None:
         """With `overlap` a step is planned and submitted before the results of the one before it are awaited.
 
@@ -78,6 +79,7 @@ class EngineCore:
         self._num_ahead = 1 if overlap else 0          # steps in flight after a call of `step`
         self._check_every_step = check_every_step
         self._observer = observer
+        self._prepare = prepare
         self.grammars = grammars
         self._in_flight: deque[_InFlight] = deque()
         self._responses: dict[str, Response] = {}      # request_id -> what has been said to the client
@@ -173,6 +175,10 @@ class EngineCore:
         if self._check_every_step:
             self.check_integrity()
         return outputs
+
+    def prepare(self) -> bool:
+        """For when there is no work: a little of what steps would do at their first time; False: nothing is left."""
+        return self._prepare()
 
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()

@@ -159,9 +159,27 @@ class ModelRunner:
             logits = torch.zeros(1, self._vocab_size, device=self._device)
             apply_penalties(logits, [PenaltyState(sampling, (0,), vocab_size=self._vocab_size)])
 
-    def _record(self, batch_size: int) -> None:
+    @torch.inference_mode()
+    def prepare(self) -> bool:
+        """Record a size of step that has not occurred yet; False: none is left. For when there is no work."""
+        batch_size = self._graphs.next_size
+        if batch_size is not None:
+            self._load_nobody(batch_size)
+            self._graphs.prepare(batch_size)
+            return True
+        num_rows = None if self._tapes is None else self._tapes.next_size
+        if self._tapes is None or num_rows is None:
+            return False
+        inputs = self._load_padded(StepArrays.of_nothing(self._max_blocks), num_rows)
+        self._tapes.prepare(num_rows, partial(self._forward, inputs))
+        return True
+
+    def _load_nobody(self, batch_size: int) -> StepInputs:
         nobody = pad_decode(StepArrays.of_nothing(self._max_blocks), batch_size)
-        inputs = self._graph_inputs.load(nobody, self._max_blocks)
+        return self._graph_inputs.load(nobody, self._max_blocks)
+
+    def _record(self, batch_size: int) -> None:
+        inputs = self._load_nobody(batch_size)
         self._graphs.record(batch_size, lambda: self._decoder.logits(self._forward(inputs)))
 
     def _graph_batch_size(self, plan: StepPlan, rows: Sequence[Row]) -> int | None:

@@ -39,6 +39,9 @@ class Core(Protocol):
     def step(self) -> list[RequestOutput]:
         """Compute one step, and return what the requests gained."""
 
+    def prepare(self) -> bool:
+        """For when there is no work: a little of what steps would do at their first time; False: nothing is left."""
+
     def check_integrity(self) -> None: ...
 
     def stats(self) -> EngineStats:

@@ -121,6 +121,9 @@ class EncoderCore:
             self.check_integrity()
         return outputs
 
+    def prepare(self) -> bool:
+        return False
+
     def check_integrity(self) -> None:
         num_tokens = sum(len(waiting.request.prompt_token_ids) for waiting in self._waiting.values())
         if num_tokens != self._num_tokens_waiting:

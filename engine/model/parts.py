@@ -7,13 +7,13 @@ from engine.errors import ConfigError
 from engine.model.dtypes import Dtypes
 from engine.model.layers.branch import BranchNorms
 from engine.model.layers.embedding import Embedding
-from engine.model.layers.linear import ActivatedLinear, Gate, Linear, gate_of, make_linear
+from engine.model.layers.linear import ActivatedLinear, Linear, gate_of, make_linear
 from engine.model.layers.mlp import MLP, PLAIN
 from engine.model.layers.norm import LayerNorm, Norm, RMSNorm
 from engine.model.spec import ModelSpec, NormPlacement
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.rows import Stacked, copied
-from kernels.cpu.packed import Rows
+from kernels.cpu.packed import Gate, Rows
 
 
 class Parts:

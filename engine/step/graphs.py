@@ -62,6 +62,7 @@ class DecodeGraphs:
         self.batch_sizes = tuple(sorted(batch_sizes))
         self._device = device
         self._recorded: dict[int, Callable[[], Tensor]] = {}
+        self._computes: dict[int, Callable[[], Tensor]] = {}           # what tapes are made of
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._tapes = Tapes(self.batch_sizes) if device.type == "cpu" and batch_sizes else None
 
@@ -74,9 +75,21 @@ class DecodeGraphs:
 
     def record(self, batch_size: int, compute: Callable[[], Tensor]) -> None:
         """Larger batches first: smaller ones then find room in the same pool."""
-        self._recorded[batch_size] = (
-            _CudaGraph(compute, self._pool) if self._tapes is None else partial(self._tapes.run, batch_size, compute)
-        )
+        if self._tapes is None:
+            self._recorded[batch_size] = _CudaGraph(compute, self._pool)
+        else:
+            self._computes[batch_size] = compute
+            self._recorded[batch_size] = partial(self._tapes.run, batch_size, compute)
+
+    @property
+    def next_size(self) -> int | None:
+        """A size that will be recorded only when it occurs; None on a GPU, where all have been."""
+        return None if self._tapes is None else self._tapes.next_size
+
+    def prepare(self, batch_size: int) -> None:
+        """Records that size, which has not occurred yet."""
+        assert self._tapes is not None                 # or there would be no such size
+        self._tapes.prepare(batch_size, self._computes[batch_size])
 
     def replay(self, batch_size: int) -> Tensor:
         return self._recorded[batch_size]()

@@ -35,25 +35,39 @@ class Tapes:
         place = bisect_left(self._sizes, num_rows)
         return self._sizes[place] if self.is_possible is not False and place < len(self._sizes) else None
 
+    @property
+    def next_size(self) -> int | None:
+        """One that has no recording yet; None if all have, or if it is not known to be possible."""
+        if not self.is_possible:
+            return None
+        return next((size for size in self._sizes if size not in self._recorded), None)
+
+    def prepare(self, size: int, compute: Callable[[], Tensor]) -> None:
+        """Records `compute` for that size without running it. Not before another size has shown that it is possible."""
+        from kernels.cpu.recording import record
+
+        result, recording = record(compute, self._workspace, check=False)
+        self.is_possible = recording is not None
+        if recording is not None:
+            self._recorded[size] = result, recording
+
     def run(self, size: int, compute: Callable[[], Tensor]) -> Tensor:
         """What `compute` gives for that size; it lies where the next run's result lies too."""
         from kernels.cpu.recording import record
         from kernels.cpu.threads import replay
 
+        if self.is_possible and size not in self._recorded:
+            self.prepare(size, compute)
         if size in self._recorded:
             result, recording = self._recorded[size]
             replay(recording)
             return result
         if self.is_possible is False:
             return self.once(compute)
-        is_first = self.is_possible is None
-        result, recording = record(compute, self._workspace, check=is_first)
+        result, recording = record(compute, self._workspace)
         self.is_possible = recording is not None
-        if recording is None:
-            return result if is_first else self.once(compute)
-        self._recorded[size] = result, recording
-        if not is_first:
-            replay(recording)
+        if recording is not None:
+            self._recorded[size] = result, recording
         return result
 
     def once(self, compute: Callable[[], Tensor]) -> Tensor:

@@ -5,8 +5,9 @@ from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat
-from kernels.cpu.gates import GATES, Gate, activate
+from kernels.cpu.gates import GATES, activate
 from kernels.cpu.jit import kernel
+from kernels.cpu.packed import Gate
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty_tensor
 from kernels.cpu.simd import LANES, load, mul, store

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
 
 from kernels.cpu.jit import kernel
+from kernels.cpu.packed import Gate
 from kernels.cpu.simd import add, mul
 from kernels.cpu.vector_math import erf, number, sigmoid
-
-Gate = Literal["silu", "gelu", "gelu_tanh"]
 
 _SILU, _GELU_TANH, _GELU = range(3)
 GATES: Mapping[Gate, int] = MappingProxyType({"silu": _SILU, "gelu_tanh": _GELU_TANH, "gelu": _GELU})  # for kernels

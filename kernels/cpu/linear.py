@@ -16,13 +16,12 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from kernels.cpu.gates import Gate
 from kernels.cpu.host import has
 from kernels.cpu.linear_bfloat16 import Bfloat16Linear
 from kernels.cpu.linear_float16 import Float16Linear
 from kernels.cpu.linear_float32 import Float32Linear
 from kernels.cpu.linear_int8 import Int8Linear
-from kernels.cpu.packed import PackedLinear, Rows, WeightDtype
+from kernels.cpu.packed import Gate, PackedLinear, Rows, WeightDtype
 
 _FORMS: Mapping[WeightDtype, type[PackedLinear]] = MappingProxyType(
     {form.dtype: form for form in (Float32Linear, Float16Linear, Bfloat16Linear, Int8Linear)}

@@ -17,10 +17,9 @@ from torch.nn.functional import pad
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
-from kernels.cpu.gates import Gate
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
-from kernels.cpu.packed import PackedLinear, Rows
+from kernels.cpu.packed import Gate, PackedLinear, Rows
 from kernels.cpu.pair_dot import add_pair_dot
 from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job

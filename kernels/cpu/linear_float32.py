@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from kernels.cpu.activation import gated
-from kernels.cpu.gates import Gate
-from kernels.cpu.packed import PackedLinear, Rows
+from kernels.cpu.packed import Gate, PackedLinear, Rows
 
 _ELEMENTS_AT_A_TIME = 1 << 18
 

@@ -23,10 +23,9 @@ from torch.nn.functional import pad
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
 from kernels.cpu.byte_dot import EXACT, add_dot
-from kernels.cpu.gates import Gate
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
-from kernels.cpu.packed import PackedLinear, Rows
+from kernels.cpu.packed import Gate, PackedLinear, Rows
 from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor

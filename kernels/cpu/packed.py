@@ -6,8 +6,7 @@ from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from kernels.cpu.gates import Gate
-
+Gate = Literal["silu", "gelu", "gelu_tanh"]
 WeightDtype = Literal["float32", "float16", "bfloat16", "int8"]
 
 

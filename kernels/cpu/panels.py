@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kernels.cpu.gates import GATES, Gate, activate
+from kernels.cpu.gates import GATES, activate
 from kernels.cpu.jit import kernel
-from kernels.cpu.packed import Rows
+from kernels.cpu.packed import Gate, Rows
 from kernels.cpu.register_tile import PANEL
 from kernels.cpu.simd import LANES, add, load, mul, splat, store
 

@@ -144,6 +144,23 @@ def test_a_step_of_any_kind_equals_an_eager_one_to_the_bit_on_its_tape(models, d
     assert ran == ([8] * 6 + [32] + [8] * 6 if dtype != "float32" else [])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_is_prepared_ahead_computes_the_same(models, dtype, monkeypatch):
+    model = models(dtype)
+    runner = build_runner(model, graph_batch_sizes=(1, 2, 3), tape_row_counts=(8, 16, 32))
+    eager = build_runner(model)
+    assert not runner.prepare()                                        # before it is known that it can be
+    runner.warm_up()
+    count = 0
+    while runner.prepare():
+        count += 1
+    assert count == (3 if dtype != "float32" else 0)                   # warming up has seen the others
+    monkeypatch.setattr("kernels.cpu.recording.record", None)          # nothing more is recorded
+    if dtype != "float32":
+        for plan in PLANS:
+            assert runner.execute(plan) == eager.execute(plan)
+
+
 def test_a_step_larger_than_every_tape_is_computed_all_the_same(models):
     runner, eager = build_runner(models("float16"), tape_row_counts=(8, 16)), build_runner(models("float16"))
     assert runner.execute(prefill()) == eager.execute(prefill())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,8 @@ from torch import Tensor
 from engine.model.dtypes import Dtypes
 from engine.model.spec import Activation
 from kernels import ops
-from kernels.cpu.packed import Rows
+from kernels.cpu.packed import Gate, Rows
 
-Gate = Literal["silu", "gelu", "gelu_tanh"]
 GATED: Mapping[Gate, Callable[[Tensor], Tensor]] = MappingProxyType({  # [num_tokens, 2 · out], gates first -> […, out]
     "silu": ops.silu_and_mul,
     "gelu": partial(ops.gelu_and_mul, approximate="none"),

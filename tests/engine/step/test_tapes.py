@@ -50,6 +50,22 @@ def test_where_a_later_size_is_too_long_for_a_tape_all_is_computed(monkeypatch):
     assert tapes.size_for(1) is None
 
 
+def test_sizes_are_prepared_once_one_is_known_to_be_possible():
+    x, weight, tapes, calls = torch.ones(4, 32), torch.ones(32), Tapes((1, 2, 4)), []
+
+    def compute(size):
+        calls.append(size)
+        return ops.rms_norm(x[:size], weight, 0.0)
+
+    assert tapes.next_size is None
+    tapes.run(2, lambda: compute(2))
+    while (size := tapes.next_size) is not None:
+        tapes.prepare(size, partial(compute, size))
+    weight.fill_(3.0)
+    assert [tapes.run(size, partial(compute, size)).unique().tolist() for size in (1, 2, 4)] == [[3.0]] * 3
+    assert calls == [2, 1, 4]
+
+
 def test_what_is_no_kernel_is_computed_each_time_and_no_size_is_offered_for_it():
     value, tapes = torch.zeros(1), Tapes((1,))
     assert tapes.size_for(1) == 1
