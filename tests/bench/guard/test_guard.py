@@ -22,7 +22,7 @@ def test_every_round_measures_every_ratio(found):
 def test_a_cached_prefix_is_found():
     """The one ratio that a mistake in its own set-up would leave near 1."""
     trials = Trials(TINY, seed=1)
-    core = trials._cores["float16"]
+    core = trials._cores["bfloat16"]
     list(trials.round())
     before = core.stats().prefix_cache_hits
     trials._prefix(core)
