@@ -226,6 +226,33 @@ def random_attention_case(seed: int, **fixed: Any) -> AttentionCase:
 
 
 @contextmanager
+def products_alike() -> Iterator[None]:
+    """Inside, an interpreted kernel's products of float32 are summed in float64 and rounded once.
+
+    The interpreter takes them from NumPy's BLAS, which on some processors sums a tile's last rows in another order: the
+    same numbers would have other bits in another row of a tile.
+    """
+    from triton.runtime import interpreter
+
+    numpy = interpreter.np
+
+    class Rounding:
+        """NumPy with another matmul."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(numpy, name)
+
+        def matmul(self, a: Any, b: Any, dtype: Any) -> Any:
+            return numpy.matmul(a, b, dtype=numpy.float64 if dtype == numpy.float32 else dtype).astype(dtype)
+
+    interpreter.np = Rounding()
+    try:
+        yield
+    finally:
+        interpreter.np = numpy
+
+
+@contextmanager
 def bounds_checked() -> Iterator[None]:
     """Inside, an interpreted kernel that touches an address outside the tensors of its own launch fails.
 

@@ -49,6 +49,7 @@ class LLMServer:
             try:
                 await self._engine.begin(requests, mailbox)
                 is_begun = True
+                mailbox.accept(call)
             except (RequestError, EngineDeadError) as error:
                 call.end(error)
             async with aclosing(mailbox.parcels(call)) as parcels:

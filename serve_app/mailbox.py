@@ -30,8 +30,14 @@ class Call:
         self.request_ids = tuple(request_ids)
         self.unfinished = set(self.request_ids)
         self.error: EngineError | None = None
+        self.is_accepted = False                     # until then nothing of its requests goes out
         self.is_over = False                         # nothing but its last item is to come
         self.woken = asyncio.Event()
+
+    @property
+    def is_flowing(self) -> bool:
+        """Whether other calls may carry what its requests gain."""
+        return self.is_accepted and not self.is_over
 
     def end(self, error: EngineError | None = None) -> None:
         self.error = self.error or error
@@ -53,10 +59,19 @@ class Mailbox:
         self._is_resting = False
 
     def open(self, request_ids: Iterable[str]) -> Call:
-        """A call, to be closed again; from now on outputs of its requests are kept for it."""
+        """A call, to be closed again; from now on outputs of its requests are kept for it.
+
+        They go out once it is accepted: the engine may compute for some before it refuses another.
+        """
         call = Call(request_ids)
         self._calls.update(dict.fromkeys(call.request_ids, call))
         return call
+
+    def accept(self, call: Call) -> None:
+        """The engine has taken all requests of the call."""
+        call.is_accepted = True
+        self._urgent.update(request_id for request_id in call.request_ids if request_id in self._outputs)
+        self._wake_carrier()
 
     def close(self, call: Call) -> None:
         """Forget the call. What comes for its requests is dropped."""
@@ -77,7 +92,10 @@ class Mailbox:
         if output.is_finished:
             call.unfinished.discard(request_id)
             if not call.unfinished:
-                return call.end()
+                call.end()
+                return
+        if not call.is_accepted:
+            return
         if output.is_finished or len(merged.token_ids) == output.num_output_tokens:
             self._urgent.add(request_id)
         self._wake_carrier()
@@ -102,7 +120,8 @@ class Mailbox:
             call.woken.clear()
             if not call.is_over and call is self._carrier and (outputs := self._due()):
                 yield self._parcel(outputs)
-        yield self._parcel(self._take(call.request_ids), is_last=True, error=call.error)
+        outputs = self._take(call.request_ids)
+        yield self._parcel(outputs if call.is_accepted else (), is_last=True, error=call.error)
 
     def _parcel(self, outputs: Outputs, *, is_last: bool = False, error: EngineError | None = None) -> Parcel:
         number, self._num_sent = self._num_sent, self._num_sent + 1
@@ -120,7 +139,7 @@ class Mailbox:
         """What is to go now: all, or in a pause what is urgent."""
         if self._is_resting:
             return self._take(tuple(self._urgent))
-        outputs = self._take([request_id for request_id in self._outputs if not self._calls[request_id].is_over])
+        outputs = self._take([request_id for request_id in self._outputs if self._calls[request_id].is_flowing])
         if outputs:
             self._is_resting = True
             asyncio.get_running_loop().call_later(self._pause(len(self._calls)), self._end_rest)

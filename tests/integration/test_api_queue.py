@@ -32,39 +32,43 @@ def body_for(token_ids: list[int], max_tokens: int, **fields: Any) -> dict[str, 
     return body | fields
 
 
+def tokens_by_choice(streamed: Streamed) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for choice in streamed.choices:
+        found.setdefault(choice["index"], []).extend((choice["logprobs"] or {}).get("tokens", []))
+    return found
+
+
 def tokens_of_stream(streamed: Streamed) -> list[str]:
     return [token for choice in streamed.choices for token in (choice["logprobs"] or {}).get("tokens", [])]
-
-
-def is_waiting(application: Application, count: int) -> bool:
-    return application.metric("conveyor_num_requests_waiting") == count
 
 
 @pytest.mark.parametrize("leaves", ["while A runs", pytest.param("as A ends", marks=pytest.mark.exhaustive)])
 def test_sc_04_a_request_cancelled_in_the_queue_harms_nobody(
     rand: Application, rand_model: PreTrainedModel, leaves: str
 ) -> None:
-    """A leaves no room for the long prompts of B and C: one runs at a time."""
+    """A's choices leave no room for the long prompts of B and C. When the first has ended, B has long been waiting."""
     first, second, third = prompt(60, 21), prompt(460, 22), prompt(460, 23)
-    num_tokens = RAND_POOL_TOKENS - 60
+    num_choices, num_tokens = 4, RAND_POOL_TOKENS - 60
     num_generated = settled(rand, GENERATED)
-    body = body_for(first, num_tokens)
+    body = body_for(first, num_tokens, n=num_choices)
     with ThreadPoolExecutor(1) as pool, open_stream(rand, COMPLETIONS, body) as payloads:
-        begun = next(payloads)
+        events = [next(payloads)]
         with left_open(rand, body_for(second, 1500)):
-            assert settles(lambda: is_waiting(rand, 1))
             c = pool.submit(rand.complete, body_for(third, 4))
             if leaves == "as A ends":
-                streamed = gathered([begun, *payloads])
+                events += payloads
+            while leaves == "while A runs" and '"length"' not in events[-1]:
+                events.append(next(payloads))
         left_s = time.monotonic()
-        if leaves == "while A runs":
-            streamed = gathered([begun, *payloads])
+        streamed = gathered([*events, *payloads])
         answer = c.result()
     assert time.monotonic() - max(left_s, streamed.times_s[-1]) < 2
-    assert streamed.finish_reasons() == ["length"]
-    assert tokens_of_stream(streamed) == spelled(reference_tokens(rand_model, first, num_tokens))
+    assert all(streamed.finish_reasons(index) == ["length"] for index in range(num_choices))
+    expected = spelled(reference_tokens(rand_model, first, num_tokens))
+    assert tokens_by_choice(streamed) == dict.fromkeys(range(num_choices), expected)
     assert tokens_of(answer) == spelled(reference_tokens(rand_model, third, 4))
-    num_more = settled(rand, GENERATED) - num_generated - num_tokens - 4
+    num_more = settled(rand, GENERATED) - num_generated - num_choices * num_tokens - 4
     assert num_more == 0 if leaves == "while A runs" else num_more < 100    # B may have begun before it was gone
     rand.assert_alive()
 

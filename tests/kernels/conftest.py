@@ -8,14 +8,14 @@ import pytest
 import triton.language
 from triton.runtime.interpreter import InterpretedFunction
 
-from kernels.testing import bounds_checked
+from kernels.testing import bounds_checked, products_alike
 
 if not isinstance(triton.language.sum, InterpretedFunction):
     raise RuntimeError("Triton was imported before TRITON_INTERPRET=1 was set; set it in the first conftest.py")
 
 
 @pytest.fixture(autouse=True)
-def addresses_in_bounds():
-    """An interpreted kernel may touch its own arguments only."""
-    with bounds_checked():
+def strict_interpreter():
+    """An interpreted kernel may touch its own arguments only, and has the same bits on every processor."""
+    with bounds_checked(), products_alike():
         yield

@@ -24,6 +24,7 @@ class Posted(Mailbox):
 
     def begin(self, *request_ids: str) -> "tuple[Call, AsyncGenerator[Parcel, None]]":
         call = self.open(request_ids)
+        self.accept(call)
         return call, self.parcels(call)
 
 
@@ -151,3 +152,27 @@ async def test_an_aborted_request_ends_its_call_and_no_other() -> None:
 def test_few_streams_wait_for_nothing_and_many_are_bounded() -> None:
     assert pause_s(1) < 0.001
     assert pause_s(1000) == MAX_PAUSE_S
+
+
+async def test_nothing_of_a_call_goes_out_before_it_is_accepted() -> None:
+    mailbox = Posted()
+    _, other = mailbox.begin("a")
+    call = mailbox.open(("b", "c"))
+    mailbox.say("b", "x")
+    waiting = asyncio.create_task(anext(other))
+    assert await nothing_comes(waiting)
+    mailbox.accept(call)
+    assert texts(await asyncio.wait_for(waiting, 10)) == {"b": "x"}
+
+
+async def test_a_refused_call_sends_its_error_and_nothing_else() -> None:
+    mailbox = Posted()
+    _, other = mailbox.begin("a")
+    call = mailbox.open(("b", "c"))
+    mailbox.say("b", "x")
+    call.end(InvalidRequest("no", param="prompt"))
+    last = await soon(mailbox.parcels(call))
+    assert (last.outputs, last.is_last, str(last.error)) == ((), True, "no")
+    mailbox.close(call)
+    mailbox.say("a", "1")
+    assert texts(await soon(other)) == {"a": "1"}
