@@ -11,7 +11,7 @@ from engine.simulation.measured import Products, RowCount, features
 
 Features = Callable[[StepRows], Mapping[str, float]]
 _ROUNDS = 30                  # of re-weighting; the fit moves by less than a thousandth long before
-_FLOORS = range(1, 9)         # of rows
+_FLOORS = range(1, 17)         # of rows
 
 
 @dataclass(frozen=True, slots=True)

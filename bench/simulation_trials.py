@@ -57,7 +57,7 @@ class Waves(WorkloadSpec):
 
 # A machine that others share is faster in one second than in the next: each runs for some ten seconds.
 CALIBRATION = Trial(
-    "calibration", Waves(((24, 24), (10, 420), (6, 120), (10, 60), (6, 420), (24, 40)), 6), {"policy": "chunked"}
+    "calibration", Waves(((60, 30), (10, 420), (6, 120), (24, 100), (6, 420), (40, 50)), 4), {"policy": "chunked"}
 )
 TRIALS = (
     Trial("burst, all at once", Burst(60, 48, 48, 128), {"policy": "chunked"}),

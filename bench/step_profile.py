@@ -88,7 +88,17 @@ def name_of(launcher: str, arguments: tuple[Any, ...]) -> str:
     return f"product, {arguments[-1][0]} outputs" if kernel == _PRODUCT else kernel
 
 
-def profile(core: EngineCore, situation: Situation, dtype: str, seed: int, vocab_size: int) -> Profile:
+def call_each_kernel(core: EngineCore) -> None:
+    """Nothing is replayed from now on: the kernels of a tape cannot be told apart."""
+    runner: Any = core._runner
+    runner._graphs = DecodeGraphs((), runner._device)
+    if runner._tapes is not None:
+        runner._tapes.is_possible = False
+
+
+def profile(core: EngineCore, situation: Situation, dtype: str, seed: int) -> Profile:
+    runner: Any = core._runner
+    vocab_size = runner._vocab_size
     random = np.random.default_rng(seed)
     sampling = SamplingParams(max_tokens=1024, temperature=0.0, ignore_eos=True)
     for index in range(situation.num_requests):
@@ -116,10 +126,9 @@ def run(args: argparse.Namespace) -> None:
             "kv_cache": {"prefix_caching": False, "capacity_tokens": 65_536},
         })  # fmt: skip
         core = build_core(config)
-        runner: Any = core._runner
-        runner._graphs = DecodeGraphs((), runner._device)                  # a tape's kernels cannot be told apart
+        call_each_kernel(core)
         for situation in SITUATIONS:
-            profiles.append(profile(core, situation, dtype, args.seed, runner._vocab_size))
+            profiles.append(profile(core, situation, dtype, args.seed))
             print(profiles[-1], end="\n\n", flush=True)
         core.close()
     document = {**stamped(SCHEMA), "model": args.model, "profiles": [asdict(profile) for profile in profiles]}

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from bench.step_profile import Profile, Situation, name_of, profile, timed_kernels
+import pytest
+
+from bench.step_profile import Profile, Situation, call_each_kernel, name_of, profile, timed_kernels
 from engine.build import build_core
 from engine.config import EngineConfig
 from kernels.cpu import threads
@@ -20,12 +22,15 @@ def test_kernels_are_timed_only_while_asked_for():
     assert threads.run is run
 
 
-def test_a_profile_names_every_kernel_of_a_step():
-    settings = {"model": "random:tiny", "device": "cpu", "dtype": "float16", "kv_cache": {"capacity_tokens": 1024}}
+@pytest.mark.parametrize("situation", [Situation("prompts", 2, 40, 0, 1), Situation("decode", 2, 8, 2, 2)])
+def test_a_profile_names_every_kernel_of_a_step(situation):
+    settings = {"model": "random:tiny", "device": "cpu", "dtype": "int8", "kv_cache": {"capacity_tokens": 1024}}
     core = build_core(EngineConfig.model_validate({**settings, "num_threads": 1}))
-    found = profile(core, Situation("prompts", 2, 8, 0, 1), "float16", 0, 100)
+    call_each_kernel(core)
+    found = profile(core, situation, "int8", 0)
     core.close()
-    assert {"attend", "turn_and_write", "rms_rows"} <= set(found.kernels_ms)
+    assert {"attend", "turn_and_write", "rms_rows", "quantise_rows"} <= set(found.kernels_ms)
+    assert sum(name.startswith("product") for name in found.kernels_ms) >= 4
     assert 0 < sum(found.kernels_ms.values()) <= found.step_ms
 
 
