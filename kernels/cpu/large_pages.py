@@ -18,5 +18,4 @@ def allocate(num_bytes: int) -> mmap.mmap:
 
 
 def zeros(size: int, dtype: type[Scalar]) -> NDArray[Scalar]:
-    """[size], in memory of its own."""
     return np.frombuffer(allocate(size * np.dtype(dtype).itemsize), dtype, size)
