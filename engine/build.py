@@ -34,6 +34,7 @@ from engine.trace import TraceWriter
 
 _MAX_TAPED_ROWS = 2048                                 # of a step on a CPU; a larger one is computed kernel by kernel
 
+
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
     """What will be built, decided before any weight is read."""
@@ -46,6 +47,15 @@ class EnginePlan:
     @property
     def device(self) -> torch.device:
         return self.description.device
+
+    @property
+    def max_num_rows(self) -> int:
+        """Of a step, in tokens."""
+        return _max_num_rows(self.policy, self.limits, self.description)
+
+
+def _max_num_rows(policy: Policy, limits: Limits, description: ModelDescription) -> int:
+    return max(limits.max_num_batched_tokens, description.max_model_len if policy.whole_prompts else 0)
 
 
 def plan_engine(config: EngineConfig, description: ModelDescription | None = None) -> EnginePlan:
@@ -60,9 +70,7 @@ def plan_engine(config: EngineConfig, description: ModelDescription | None = Non
         description,
         config.kv_cache,
         block_size=config.kv_cache.block_size or policy.default_block_size or defaults.block_size,
-        max_num_batched_tokens=max(
-            limits.max_num_batched_tokens, description.max_model_len if policy.whole_prompts else 0
-        ),
+        max_num_batched_tokens=_max_num_rows(policy, limits, description),
         max_num_seqs=limits.max_num_seqs,
         free_bytes=free_memory_bytes(str(device)),
         max_kv_bytes=defaults.max_kv_bytes,
@@ -111,7 +119,7 @@ def build_core(
         vocab_size=vocab_size,
         device=device,
         clock=clock,
-        tape_row_counts=() if on_gpu else row_counts(_MAX_TAPED_ROWS),
+        tape_row_counts=() if on_gpu else row_counts(min(plan.max_num_rows, _MAX_TAPED_ROWS)),
         graph_batch_sizes=batch_sizes_for(device, plan.limits.max_num_seqs),
         grammars=grammars,
     )

@@ -8,7 +8,6 @@ size that has one; on a CPU it is a tape of kernel calls (`engine.step.tapes`), 
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -61,7 +60,7 @@ class DecodeGraphs:
     def __init__(self, batch_sizes: Sequence[int], device: torch.device) -> None:
         self.batch_sizes = tuple(sorted(batch_sizes))
         self._device = device
-        self._recorded: dict[int, Callable[[], Tensor]] = {}
+        self._recorded: dict[int, _CudaGraph] = {}
         self._computes: dict[int, Callable[[], Tensor]] = {}           # what tapes are made of
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._tapes = Tapes(self.batch_sizes) if device.type == "cpu" and batch_sizes else None
@@ -79,7 +78,6 @@ class DecodeGraphs:
             self._recorded[batch_size] = _CudaGraph(compute, self._pool)
         else:
             self._computes[batch_size] = compute
-            self._recorded[batch_size] = partial(self._tapes.run, batch_size, compute)
 
     @property
     def next_size(self) -> int | None:
@@ -92,4 +90,6 @@ class DecodeGraphs:
         self._tapes.prepare(batch_size, self._computes[batch_size])
 
     def replay(self, batch_size: int) -> Tensor:
+        if self._tapes is not None:
+            return self._tapes.run(batch_size, self._computes[batch_size])
         return self._recorded[batch_size]()

@@ -13,9 +13,9 @@ from torch import Tensor
 
 
 def row_counts(max_rows: int) -> tuple[int, ...]:
-    """Sizes of steps: what is computed for nothing takes less than the interpreter would."""
-    counts = (*range(8, 257, 8), *range(272, 513, 16), *range(544, max_rows + 1, 32))
-    return tuple(count for count in counts if count <= max_rows)
+    """Sizes of steps of up to `max_rows`: what is computed for nothing takes less than the interpreter would."""
+    counts = (*range(8, 257, 8), *range(272, 513, 16), *range(544, max_rows + 32, 32))
+    return counts[: bisect_left(counts, max_rows) + 1]
 
 
 class Tapes:

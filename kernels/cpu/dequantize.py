@@ -12,7 +12,6 @@ q6_k   128 bytes of low nibbles, 64 of upper bit pairs, 16 signed scales of grou
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,11 +142,11 @@ _KERNELS: dict[str, tuple[Callable[..., None], int, int]] = {  # format -> kerne
 FORMATS = frozenset(_KERNELS)
 
 
-def dequantize(raw: Bytes, name: str, out: NDArray[Any] | None = None) -> NDArray[np.float32]:
-    """The values of whole blocks of the format `name`, flat; into `out` if it is given. Runs without the lock."""
+def dequantize(raw: Bytes, name: str) -> NDArray[np.float32]:
+    """The values [num_blocks · values of a block] of whole blocks of the format `name`. Runs without the lock."""
     run, num_values, num_bytes = _KERNELS[name]
     num_blocks = raw.size // num_bytes
-    values = np.empty(num_blocks * num_values, np.float32) if out is None else out
+    values = np.empty(num_blocks * num_values, np.float32)
     blocks = raw.reshape(-1)
     blocks.flags.writeable = False         # as a file's are: one compiled form
     run(blocks, values, 0, num_blocks)

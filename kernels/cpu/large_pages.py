@@ -18,4 +18,5 @@ def allocate(num_bytes: int) -> mmap.mmap:
 
 
 def zeros(size: int, dtype: type[Scalar]) -> NDArray[Scalar]:
+    """[size], in memory of its own."""
     return np.frombuffer(allocate(size * np.dtype(dtype).itemsize), dtype, size)
