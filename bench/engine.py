@@ -4,7 +4,7 @@ python -m bench.engine --device cuda --model random:llama-8b
 python -m bench.engine --device cpu --tiny
 
 A step reads every weight and the keys and values of every running request once: floor = those bytes / the bandwidth
-of a large copy measured beforehand. Needs what `bench.kernels` needs.
+that is measured beforehand. Needs what `bench.kernels` needs.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import ConfigError
 from engine.kv_cache.tensors import kv_bytes_per_token
+from engine.model.capacity import product_bytes
 from engine.model.description import ModelDescription, describe_model
 from engine.model.hub import resolve
 from engine.model.spec import tensor_shapes
@@ -36,7 +37,6 @@ from engine.sampling.params import SamplingParams
 SCHEMA = "conveyor-engine/1"
 PARTS = ("schedule", "prepare", "forward", "sample", "output")
 _WARM_UP_STEPS = 4
-_WEIGHT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,15 @@ class CellResult:
 
 def step_bytes(description: ModelDescription, num_cached_tokens: float) -> float:
     """What one decode step must read: each product's weights once, and `num_cached_tokens` keys and values."""
-    spec = description.spec
+    spec, dtypes, on_cpu = description.spec, description.dtypes, description.device.type == "cpu"
     shapes = {"lm_head.weight": (spec.vocab_size, spec.embedding_width), **tensor_shapes(spec)}
     looked_up = ("embedding.weight", "positions.weight")        # a row a token
-    weights = sum(math.prod(shape) for name, shape in shapes.items() if name not in looked_up and len(shape) == 2)
-    kv = num_cached_tokens * kv_bytes_per_token(spec, description.dtypes.kv_cache)
-    return weights * _WEIGHT_BYTES[description.dtypes.weights] + kv
+    weights = sum(
+        product_bytes(shape, dtypes, on_cpu)
+        for name, shape in shapes.items()
+        if name not in looked_up and len(shape) == 2
+    )
+    return weights + num_cached_tokens * kv_bytes_per_token(spec, dtypes.kv_cache)
 
 
 def run_cell(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.calibration import TimedStep
+from bench.prepared import build_prepared_core
 from bench.workloads import Workload
-from engine.build import build_core
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.device import resolve_device
@@ -60,13 +60,10 @@ class TimedEngine:
         )
 
     def run(self, scheduler: Mapping[str, Any], workload: Workload) -> TimedRun:
-        """Of an engine that has recorded what it replays, as a service has after its first idle seconds."""
         keeper = _PlanKeeper()
-        core = build_core(self._config(scheduler), model=self._loaded, observer=keeper)
+        core = build_prepared_core(self._config(scheduler), model=self._loaded, observer=keeper)
         stats = core.stats()
         keeper.block_size = stats.kv_capacity_tokens // stats.kv_blocks_total
-        while core.prepare():
-            pass
         run = _timed_run(core, keeper, workload, self._clock)
         core.close()
         return run

@@ -7,10 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
+
+from kernels.cpu.large_pages import zeros
 
 Call = Callable[[], object]
 _GRAPH_FLOOR_S = 1e-3        # one replay lasts at least about this long, so that its start costs nothing
+_READ_BYTES = 2**30          # several times the largest cache
+_READ_ROUNDS = 9
 _STATED = {"H200": (4.3e12, 788e12)}    # what the goals for this card are stated against: (bytes/s, FLOP/s)
 
 
@@ -59,17 +64,33 @@ def _graph_seconds(calls: Sequence[Call], device: torch.device, rounds: int) -> 
     return [begin.elapsed_time(end) / 1e3 / len(calls) for begin, end in pairwise(marks)]
 
 
-def measured_peaks(device: torch.device, *, tiny: bool = False) -> Peaks:
-    """By a large copy, counted twice (it is read and written), and a large product."""
-    size = 2**24 if tiny else 2**30
-    source = torch.ones(size, dtype=torch.uint8, device=device)
+def read_bytes_per_s(num_bytes: int = _READ_BYTES, *, num_threads: int | None = None) -> float:
+    """What a processor reads of memory now, by sums of an array that lies in large pages, as weights do."""
+    values = torch.from_numpy(zeros(num_bytes // 4, np.float32)).fill_(1)     # or all of it would be one page of zeros
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(num_threads or threads_before)
+    try:
+        return num_bytes / statistics.median(seconds_per_call([values.sum], torch.device("cpu"), rounds=_READ_ROUNDS))
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+def _copied_bytes_per_s(num_bytes: int, device: torch.device) -> float:
+    """Each counted twice: it is read and written."""
+    source = torch.ones(num_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy_s = statistics.median(seconds_per_call([lambda: target.copy_(source)], device, rounds=10))
+    return 2 * num_bytes / statistics.median(seconds_per_call([lambda: target.copy_(source)], device, rounds=10))
+
+
+def measured_peaks(device: torch.device, *, tiny: bool = False) -> Peaks:
+    """By a large sum, on a GPU a large copy, and by a large product."""
+    size = 2**24 if tiny else _READ_BYTES
+    bytes_per_s = read_bytes_per_s(size) if device.type == "cpu" else _copied_bytes_per_s(size, device)
     width = 512 if tiny else 8192
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     left, right = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
     product_s = statistics.median(seconds_per_call([lambda: left @ right], device, rounds=10))
-    return Peaks(2 * size / copy_s, 2 * width**3 / product_s)
+    return Peaks(bytes_per_s, 2 * width**3 / product_s)
 
 
 def stated_peaks(device: torch.device) -> Peaks | None:

@@ -13,10 +13,12 @@ import torch.nn.functional as F
 
 from bench import kernel_inputs
 from bench.engine import step_bytes
-from bench.guard.yardsticks import Memory, Products, least_s, python_work
+from bench.guard.yardsticks import Products, least_s, python_work
 from bench.null_engine import build_null_core
+from bench.prepared import build_prepared_core
 from bench.step_loop import timed_steps
-from engine.build import build_core, describe_configured
+from bench.timing import read_bytes_per_s
+from engine.build import describe_configured
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.request import GenerationRequest
@@ -45,7 +47,7 @@ class Size:
     vocab_size: int = 151_936
     null_steps: int = 50
     arrivals: int = 300
-    read_bytes: int = 2**29
+    read_bytes: int = 2**30
 
 
 TINY = Size("random:tiny", 4, 4, 2, 2, 64, 64, 2000, 5, 20, 2**22)
@@ -58,13 +60,9 @@ class Trials:
         self._size = size
         configs = {dtype: _config(size, dtype) for dtype in DTYPES}
         self._descriptions = {dtype: describe_configured(config) for dtype, config in configs.items()}
-        self._cores = {dtype: build_core(config) for dtype, config in configs.items()}
-        for core in self._cores.values():
-            while core.prepare():                  # what an engine does once is in no ratio
-                pass
+        self._cores = {dtype: build_prepared_core(config) for dtype, config in configs.items()}
         self._spec = self._descriptions[DTYPES[0]].spec
         self._products = Products(self._spec)
-        self._memory = Memory(size.read_bytes)
         self._null = build_null_core(32)
         self._rng = np.random.default_rng(seed)
         self._num_requests = 0
@@ -115,7 +113,7 @@ class Trials:
         return statistics.median(step.total_s for step in steps)
 
     def _reading_s(self, dtype: str) -> float:
-        return step_bytes(self._descriptions[dtype], 0) / self._memory.bytes_per_s()
+        return step_bytes(self._descriptions[dtype], 0) / read_bytes_per_s(self._size.read_bytes)
 
     def _prefix(self, core: EngineCore) -> float:
         rest_len = 16

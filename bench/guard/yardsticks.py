@@ -1,4 +1,4 @@
-"""What this machine does without us: products, memory, kernels of torch, the interpreter. Seconds, for ratios only."""
+"""What this machine does without us: products, kernels of torch, the interpreter. Seconds, for ratios only."""
 
 import re
 import statistics
@@ -12,7 +12,6 @@ from torch import Tensor
 from engine.model.spec import ModelSpec, tensor_shapes
 
 _LAYERS_HELD = 4                                   # more than caches hold; the other layers are as long
-_READ_BYTES = 2**29
 
 
 def median_s(call: Callable[[], object], rounds: int) -> float:
@@ -62,16 +61,6 @@ class Products:
 def _products_s(weights: list[Tensor], num_rows: int) -> float:
     inputs = {weight.shape[1]: torch.full((num_rows, weight.shape[1]), 0.5) for weight in weights}
     return median_s(lambda: [torch.mm(inputs[weight.shape[1]], weight.T) for weight in weights], rounds=3)
-
-
-class Memory:
-    """Reading what no cache holds, with all threads."""
-
-    def __init__(self, num_bytes: int = _READ_BYTES) -> None:
-        self._values = torch.ones(num_bytes // 4)
-
-    def bytes_per_s(self) -> float:
-        return self._values.nbytes / median_s(self._values.sum, rounds=3)
 
 
 class _Item(NamedTuple):

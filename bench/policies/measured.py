@@ -9,8 +9,8 @@ from typing import Any
 from bench.metrics import Objective, RequestRecord
 from bench.policies.runs import Case, PolicyRun, StepCounter
 from bench.policies.simulated import policy_run
+from bench.prepared import build_prepared_core
 from bench.workloads import Workload
-from engine.build import build_core
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.device import resolve_device
@@ -76,9 +76,7 @@ class MeasuredTarget:
         """One run, all requests at once, with a trace of its steps where one is asked for."""
         counter = StepCounter()
         observers: list[StepObserver] = [counter]
-        core = build_core(self._config(case), model=self._loaded, observer=Observers(observers))
-        while core.prepare():                      # no run pays for what an engine does once
-            pass
+        core = build_prepared_core(self._config(case), model=self._loaded, observer=Observers(observers))
         stats = core.stats()
         block_size = stats.kv_capacity_tokens // stats.kv_blocks_total
         counter.watch(lambda: core.stats().kv_blocks_used, num_blocks=stats.kv_blocks_total, block_size=block_size)

@@ -93,13 +93,14 @@ def weight_bytes(spec: ModelSpec, dtypes: Dtypes, max_model_len: int, on_cpu: bo
     tables = sum(math.prod(shapes.pop(name)) for name in ("embedding.weight", "positions.weight") if name in shapes)
     if on_cpu and spec.causal:
         shapes["lm_head.weight"] = (spec.vocab_size, spec.embedding_width)  # packed beside the table even if tied
-    products = sum(_product_bytes(shape, dtypes, on_cpu) for shape in shapes.values() if len(shape) == 2)
+    products = sum(product_bytes(shape, dtypes, on_cpu) for shape in shapes.values() if len(shape) == 2)
     vectors = sum(math.prod(shape) for shape in shapes.values() if len(shape) == 1)
     rope = sum(max_model_len * rope.rotary_dim for rope in spec.ropes if not rope.depends_on_length)
     return products + tables * dtypes.table.itemsize + 4 * (vectors + rope)
 
 
-def _product_bytes(shape: tuple[int, ...], dtypes: Dtypes, on_cpu: bool) -> int:
+def product_bytes(shape: tuple[int, ...], dtypes: Dtypes, on_cpu: bool) -> int:
+    """A weight of that shape as it is computed with, its scales included."""
     if not on_cpu:
         return math.prod(shape) * dtypes.activations.itemsize
     from kernels.cpu.linear import weight_bytes as packed_bytes

@@ -44,12 +44,18 @@ def test_contexts_beyond_the_models_are_left_out():
     assert {cell.context for cell in engine.cells(args, max_model_len=2048, budget=8192)} == {512}
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("int8", 1)])
-def test_a_step_reads_every_product_once_and_all_cached_tokens(dtype, size):
+KV = 2 * 2 * 2 * 32 * 4                                           # K and V, layers, heads, head_dim, float32
+
+
+def test_a_step_reads_every_product_once_and_all_cached_tokens():
     layer = 64 * (128 + 64 + 64) + 128 * 64 + 3 * 64 * 128        # q, k, v; output; gate, up, down
     products = 2 * layer + 512 * 64                               # the head, and no embedding
-    kv = 2 * 2 * 2 * 32 * 4                                       # K and V, layers, heads, head_dim, float32
-    assert engine.step_bytes(describe("random:tiny", dtype), 10) == products * size + 10 * kv
+    assert engine.step_bytes(describe("random:tiny", "float32"), 10) == products * 4 + 10 * KV
+
+
+def test_groups_of_int8_are_read_whole_and_with_their_scales():
+    num_rows = 2 * (128 + 64 + 64 + 64 + 128 + 128 + 64) + 512    # of at most a group each: q, k, v, output, MLP; head
+    assert engine.step_bytes(describe("random:tiny", "int8"), 0) == num_rows * (128 + 4)
 
 
 def test_a_tied_head_is_read_like_any_other():
