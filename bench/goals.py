@@ -21,14 +21,17 @@ class Goal:
             return False
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
+    @property
+    def verdict(self) -> str:
+        return "not measured" if self.value is None else "reached" if self.is_reached else "NOT reached"
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"is_reached": self.is_reached}
 
     def __str__(self) -> str:
         value = "n/a" if self.value is None else f"{self.value:.4g}"
-        verdict = "not measured" if self.value is None else "reached" if self.is_reached else "NOT reached"
         sign = "≥" if self.at_least else "≤"
-        return f"{self.name:<58}{value:>10} {self.unit:<7}{sign} {self.bound:<8.4g}{verdict}"
+        return f"{self.name:<58}{value:>10} {self.unit:<7}{sign} {self.bound:<8.4g}{self.verdict}"
 
 
 def goal_table(goals: Sequence[Goal]) -> str:

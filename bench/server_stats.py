@@ -43,6 +43,7 @@ class ServerFigures:
     num_preemptions: float | None = None
     prefix_cache_hit_rate: float | None = None         # of the prompt tokens looked up
     step_time_ms: Mapping[str, float] = field(default_factory=dict)   # part -> mean per step
+    memory_bytes_per_s: float | None = None            # read right before the run, by a benchmark and not the system
 
 
 def sample_of_stats(stats: EngineStats) -> Sample:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.peers.goals import Paired, Verdict, floor_shares, paired, verdicts
-from bench.peers.lineup import OUR_DTYPES, SYSTEMS, Entry
+from bench.goals import Goal
+from bench.peers.goals import MEMORY_FLOOR, Pair, Ratios, goals_at, paired
+from bench.peers.lineup import SYSTEMS, Entry
+from bench.peers.memory_floor import floor_shares
 from bench.peers.turns import Failure, Outcome, label_of
 from bench.systems import Measurement
 
@@ -35,8 +37,13 @@ class Comparison:
         return [m for m in self.measurements if m.system == system and label_of(m.workload) == label]
 
     @property
-    def ratios(self) -> Paired:
-        return paired(self.measurements)
+    def ratios(self) -> Ratios:
+        """Those to the memory floor too, where it was measured."""
+        found = paired(self.measurements)
+        for system in self.entries(lambda entry: entry.is_ours):
+            if weight_bytes := self.descriptions.get(system, {}).get("step_weight_bytes"):
+                found[Pair(system, MEMORY_FLOOR, "single")] = floor_shares(self.measurements, system, weight_bytes)
+        return found
 
     @property
     def bursts(self) -> list[str]:
@@ -56,21 +63,9 @@ class Comparison:
                 failed.append(f"{m.summary.num_failed} of {m.summary.num_requests} requests failed: {first}")
         return failed[0] if failed else None
 
-    def floor_s(self, engine: str) -> float | None:
-        """Seconds that memory needs for the weights of one step, as that engine measured it."""
-        said = self.descriptions.get(engine, {})
-        return said["step_weight_bytes"] / said["bandwidth_bytes_per_s"] if "bandwidth_bytes_per_s" in said else None
-
     @property
-    def verdicts(self) -> list[Verdict]:
-        shares = {
-            f"{ours}_{dtype}": floor_shares(
-                self.measurements, f"{ours}_{dtype}", self.floor_s(f"ours_engine_{dtype}")
-            )
-            for ours in ("ours_engine", "ours_http")
-            for dtype in OUR_DTYPES
-        }
-        return verdicts(self.bursts, self.ratios, shares)
+    def goals(self) -> dict[Pair, Goal]:
+        return goals_at(self.bursts, self.ratios)
 
     def peak_pss_bytes(self, system: str) -> int | None:
         """The most of all its runs."""

@@ -2,34 +2,22 @@
 
 import asyncio
 import contextlib
-import signal
-import sys
-import time
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import yaml
-
 from bench.http_client import HttpClient
+from bench.metrics import RequestRecord
+from bench.peers.memory_floor import memory_bytes_per_s_before, step_weight_bytes
 from bench.peers.packages import PeerFailed
-from bench.peers.process import ROOT, kill_tree, log_error
-from bench.systems import HttpSystem
-from serve_app.launcher.ports import free_port
-
-_POLL_S = 0.2
-_STOP_S = 60.0                            # for the launcher to end Ray; then it is killed
-
-
-def deployment(engine: Mapping[str, Any], port: int) -> dict[str, Any]:
-    """deploy/app.yaml with another port and, in its application's arguments, those of `engine`."""
-    document = yaml.safe_load((ROOT / "deploy/app.yaml").read_text(encoding="utf-8"))
-    document["http_options"] = {"host": "127.0.0.1", "port": port}
-    [application] = document["applications"]
-    application["args"] = application["args"] | dict(engine)
-    return document
+from bench.peers.process import log_error
+from bench.replay import RequestFailed
+from bench.server_stats import ServerFigures
+from bench.servers import our_server
+from bench.systems import HttpSystem, OnDone
+from bench.workloads import Workload
+from engine.api import EngineConfig
 
 
 class OurServer(HttpSystem):
@@ -46,24 +34,20 @@ class OurServer(HttpSystem):
         cls, name: str, engine: Mapping[str, Any], log: Path, *, timeout_s: float
     ) -> "AsyncIterator[OurServer]":
         """Start the launcher and wait until /ready says so; `timeout_s` is of a request. Raises PeerFailed."""
-        port = free_port()
-        file = log.with_suffix(".yaml")
-        file.write_text(yaml.safe_dump(deployment(engine, port)), encoding="utf-8")
-        begun_s = time.perf_counter()
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "serve_app", str(file), stdout=output, stderr=output, cwd=ROOT
-            )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            await _wait_until_ready(url, process, log)
-            startup_s = time.perf_counter() - begun_s
-            async with HttpClient(url, timeout_s=timeout_s) as client:
-                system = cls(client, process.pid, await client.get_json("/version"), engine)
+        with our_server(log, engine) as server:
+            try:
+                startup_s = await asyncio.to_thread(server.wait_for_http, "/ready")
+            except RequestFailed as failure:
+                raise PeerFailed(f"{log_error(log)} ({failure.args[0].partition(':')[0]})") from failure
+            async with HttpClient(server.url, timeout_s=timeout_s) as client:
+                system = cls(client, server.process.pid, await client.get_json("/version"), engine)
                 system.name, system.startup_s = name, startup_s
                 yield system
-        finally:
-            await _stop(process)
+
+    async def run(self, workload: Workload, on_done: OnDone) -> tuple[list[RequestRecord], ServerFigures]:
+        memory_bytes_per_s = memory_bytes_per_s_before(workload, self._engine["num_threads"])
+        records, figures = await super().run(workload, on_done)
+        return records, replace(figures, memory_bytes_per_s=memory_bytes_per_s)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -71,27 +55,6 @@ class OurServer(HttpSystem):
             "dtype": self._engine["dtype"],
             "num_threads": self._engine["num_threads"],
             "kv_tokens": self._engine["kv_cache"]["capacity_tokens"],
+            "step_weight_bytes": step_weight_bytes(EngineConfig.model_validate(self._engine)),
             "versions": {"conveyor": self._version["version"]},
         }
-
-
-async def _wait_until_ready(url: str, process: Process, log: Path) -> None:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
-        while True:
-            if process.returncode is not None:
-                raise PeerFailed(f"{log_error(log)} (the server ended with status {process.returncode})")
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                async with session.get(f"{url}/ready") as response:
-                    if response.status == 200:
-                        return
-            await asyncio.sleep(_POLL_S)
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is None:
-        process.send_signal(signal.SIGTERM)
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_S)
-    except TimeoutError:
-        kill_tree(process.pid)
-        await process.wait()

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.metrics import Objective
 from bench.peers.findings import Comparison
+from bench.peers.goals import Pair
 from bench.peers.lineup import SYSTEMS
 from bench.peers.tables import report
 from bench.peers.turns import Failure
@@ -15,7 +16,7 @@ from bench.plots.peers import comparison_figure
 from bench.plots.style import save
 from bench.report import measurement_json
 
-SCHEMA = "conveyor-peers/1"
+SCHEMA = "conveyor-peers/2"
 
 
 def publish(found: Comparison, objective: Objective, stamp: Mapping[str, Any], where: Path) -> str:
@@ -37,6 +38,7 @@ def publish(found: Comparison, objective: Objective, stamp: Mapping[str, Any], w
 def document(found: Comparison, objective: Objective, stamp: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that a figure needs to be published or checked, ready for JSON."""
     failures = [outcome for outcome in found.outcomes if isinstance(outcome, Failure)]
+    ratios = found.ratios
     return {
         **stamp,
         "model": found.model,
@@ -54,13 +56,10 @@ def document(found: Comparison, objective: Objective, stamp: Mapping[str, Any]) 
             for system in found.systems
         },
         "goals": [
-            {**asdict(v.goal), "of_repeats": v.of_repeats, "median": v.median, "is_reached": v.is_reached}
-            for v in found.verdicts
+            {**pair._asdict(), "of_repeats": ratios.get(pair, ()), **goal.to_json()}
+            for pair, goal in found.goals.items()
         ],
-        "ratios": [
-            {"system": system, "against": against, "workload": label, "of_repeats": of_repeats}
-            for (system, against, label), of_repeats in found.ratios.items()
-        ],
+        "ratios": [{**pair._asdict(), "of_repeats": of_repeats} for pair, of_repeats in ratios.items()],
         "failures": [{**asdict(failure.turn), "reason": failure.reason} for failure in failures],
         "measurements": [measurement_json(measurement) for measurement in found.measurements],
     }
@@ -75,7 +74,7 @@ def panels(found: Comparison) -> dict[str, dict[str, Any]]:
         num_base = len(found.of(base, label)) if base else 0
         bars[label] = {
             SYSTEMS[system].label: {
-                "ratios": (1.0,) * num_base if system == base else ratios.get((system, base or "", label), ()),
+                "ratios": (1.0,) * num_base if system == base else ratios.get(Pair(system, base or "", label), ()),
                 "colour": SYSTEMS[system].colour,
                 "failure": found.failure(system),
             }

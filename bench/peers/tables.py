@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.metrics import Distribution
 from bench.peers.findings import Comparison
-from bench.peers.goals import MEMORY_FLOOR, Verdict, cut
+from bench.peers.goals import MEMORY_FLOOR, Pair, cut
 from bench.peers.lineup import SYSTEMS
 from bench.systems import Measurement
 
@@ -40,26 +40,21 @@ def report(found: Comparison) -> str:
 
 
 def goal_table(found: Comparison) -> str:
-    verdicts = found.verdicts
+    goals, ratios = found.goals, found.ratios
     rows = [
         [
-            SYSTEMS[v.goal.system].label, _against(v), v.goal.workload, f"≥ {v.goal.wanted:g}x",
-            _ratios(v.of_repeats), _reached(v),
+            SYSTEMS[pair.system].label, _against(pair), pair.workload, f"≥ {goal.bound:g}x",
+            _ratios(ratios.get(pair, ())), goal.verdict,
         ]
-        for v in verdicts
+        for pair, goal in goals.items()
     ]  # fmt: skip
-    measured = [v for v in verdicts if v.is_reached is not None]
-    summary = f"{sum(v.is_reached is True for v in measured)} of {len(measured)} measured goals reached"
+    num_measured = sum(goal.value is not None for goal in goals.values())
+    summary = f"{sum(goal.is_reached for goal in goals.values())} of {num_measured} measured goals reached"
     return markdown(["ours", "against", "workload", "goal", "ratio", ""], rows) + f"\n\n{summary}"
 
 
-def _against(verdict: Verdict) -> str:
-    name = verdict.goal.against
-    return "weights of a step / memory bandwidth" if name == MEMORY_FLOOR else SYSTEMS[name].label
-
-
-def _reached(verdict: Verdict) -> str:
-    return {None: "not measured", True: "reached", False: "not reached"}[verdict.is_reached]
+def _against(pair: Pair) -> str:
+    return "weights of a step / memory bandwidth" if pair.against == MEMORY_FLOOR else SYSTEMS[pair.against].label
 
 
 def _ratios(of_repeats: Sequence[float]) -> str:
@@ -75,7 +70,7 @@ def ratio_table(found: Comparison) -> str:
     rows = [
         [
             SYSTEMS[peer].label, label,
-            *(_ratios(ratios.get((server, peer, label), ())) if peer != server else _NOTHING for server in servers),
+            *(_ratios(ratios.get(Pair(server, peer, label), ())) for server in servers),
         ]
         for peer in found.systems
         if peer not in servers

@@ -22,9 +22,9 @@ from bench.memory import tree_pss_bytes
 from bench.options import run_until_interrupted
 from bench.replay import RequestFailed
 from bench.result_file import RESULTS, stamped, write_result
+from bench.servers import Started, empty_application, our_server
 from bench.serving_costs.costs import Costs, Memory, Start
 from bench.serving_costs.in_process import InProcess, run_in_process, stream_rates
-from bench.serving_costs.processes import Started, empty_application, our_server
 from bench.serving_costs.workloads import SharedPrefix, Streams
 from bench.systems import HttpSystem
 from bench.vocabulary import load_vocabulary
@@ -58,7 +58,7 @@ async def measure_costs(args: argparse.Namespace, dtype: str, vocabulary: Sequen
     starts: list[Start] = []
     while len(starts) < args.starts:
         empty_s = empty_start_s()
-        with TemporaryDirectory(prefix="bench-") as folder, our_server(Path(folder), config) as server:
+        with TemporaryDirectory(prefix="bench-") as folder, our_server(Path(folder, "ours.log"), config) as server:
             starts.append(await timed_start(server, empty_s, first))
             if len(starts) == args.starts:
                 load = await under_load(server, prefixes, streams)
@@ -67,7 +67,7 @@ async def measure_costs(args: argparse.Namespace, dtype: str, vocabulary: Sequen
 
 
 def empty_start_s() -> float:
-    with TemporaryDirectory(prefix="bench-") as folder, empty_application(Path(folder)) as server:
+    with TemporaryDirectory(prefix="bench-") as folder, empty_application(Path(folder, "empty.log")) as server:
         return server.wait_for_http()
 
 

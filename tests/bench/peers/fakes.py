@@ -19,13 +19,14 @@ def single(seed=0):
     return build_workload(Single(num_requests=2, prompt_len=4, output_len=3), range(10), seed)
 
 
-def measurement(system, speed, *, workload=None, repeat=0, error=None, pss=2**30):
+def measurement(system, speed, *, workload=None, repeat=0, error=None, pss=2**30, memory_bytes_per_s=None):
     """One request of 100 output tokens at `speed` tokens/s, the first of them after a hundredth of the time."""
     seconds = 100 / speed
     times = (seconds / 100, seconds)
     records = (RequestRecord(0, 10, 100, 0.0, times, seconds, error),)
     workload = workload or build_workload(SETTINGS["cpu"]["burst"], range(100), seed=repeat)
-    return Measurement(system, workload, repeat, summarize(records, OBJECTIVE), ServerFigures(), pss, records)
+    figures = ServerFigures(memory_bytes_per_s=memory_bytes_per_s)
+    return Measurement(system, workload, repeat, summarize(records, OBJECTIVE), figures, pss, records)
 
 
 def comparison(

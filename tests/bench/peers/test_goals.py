@@ -1,21 +1,16 @@
 import pytest
 
-from bench.peers.goals import MEMORY_FLOOR, cut, floor_shares, goals_at, paired, verdicts
+from bench.peers.goals import MEMORY_FLOOR, bounds_at, cut, goals_at, paired
 from bench.peers.lineup import SYSTEMS
-from tests.bench.peers.fakes import burst, measurement, single
+from tests.bench.peers.fakes import burst, measurement
 
 BURSTS = ["burst 128", "burst 384"]
 
 
-def verdict_of(found, system, against, workload):
-    [one] = [v for v in found if (v.goal.system, v.goal.against, v.goal.workload) == (system, against, workload)]
-    return one
-
-
 def test_every_goal_names_systems_that_are_there():
-    for goal in goals_at(BURSTS):
-        assert goal.system in SYSTEMS
-        assert goal.against in SYSTEMS or goal.against == MEMORY_FLOOR
+    for system, against, _ in bounds_at(BURSTS):
+        assert system in SYSTEMS
+        assert against in SYSTEMS or against == MEMORY_FLOOR
 
 
 @pytest.mark.parametrize(
@@ -35,13 +30,16 @@ def test_every_goal_names_systems_that_are_there():
     ],
 )
 def test_the_goals(system, against, workload, wanted):
-    assert verdict_of(verdicts(BURSTS, {}, {}), system, against, workload).goal.wanted == wanted
+    assert bounds_at(BURSTS)[system, against, workload] == wanted
 
 
-def test_the_median_decides_and_what_was_not_measured_is_neither():
-    key = ("ours_http_float16", "vllm_cpu_float32", "burst 128")
-    for of_repeats, is_reached in (((1.4, 1.5, 9.0), True), ((1.49, 1.499, 9.0), False), ((), None)):
-        assert verdict_of(verdicts(BURSTS, {key: of_repeats}, {}), *key).is_reached is is_reached
+@pytest.mark.parametrize(
+    ("of_repeats", "verdict"),
+    [((1.4, 1.5, 9.0), "reached"), ((1.49, 1.499, 9.0), "NOT reached"), ((), "not measured")],
+)
+def test_the_median_decides_and_what_was_not_measured_is_neither(of_repeats, verdict):
+    pair = ("ours_http_float16", "vllm_cpu_float32", "burst 128")
+    assert goals_at(BURSTS, {pair: of_repeats})[pair].verdict == verdict
 
 
 def test_a_ratio_pairs_runs_of_the_same_workload_and_repeat():
@@ -64,14 +62,6 @@ def test_a_ratio_pairs_runs_of_the_same_workload_and_repeat():
 def test_a_run_with_a_failed_request_gives_no_ratio(failing):
     runs = [measurement(name, 10.0, error="cut off" if name == failing else None) for name in ("a", "b")]
     assert paired(runs) == {}
-
-
-def test_a_single_stream_is_held_against_the_time_that_memory_takes():
-    run = measurement("a", 10.0, workload=single())           # TPOT: 9.9 s / 99
-    assert floor_shares([run, measurement("a", 10.0), measurement("b", 1.0, workload=single())], "a", 0.08) == (
-        pytest.approx(0.8),
-    )
-    assert floor_shares([run], "a", None) == ()
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(5.999, "5.99"), (6.0, "6.00"), (0.1 + 0.2, "0.30"), (0.949999, "0.94")])

@@ -1,12 +1,18 @@
-from bench.peers.http_server import deployment
-from serve_app.config import AppConfig
+import sys
+
+import pytest
+
+from bench import servers
+from bench.peers.http_server import OurServer
+from bench.peers.packages import PeerFailed
 
 
-def test_the_default_deployment_is_served_with_another_engine_and_port():
-    document = deployment({"model": "m", "dtype": "int8", "kv_cache": {"capacity_tokens": 64}}, 1234)
-    assert document["http_options"] == {"host": "127.0.0.1", "port": 1234}
-    [application] = document["applications"]
-    config = AppConfig.model_validate(application["args"])
-    assert (config.model, config.dtype, config.kv_cache.capacity_tokens) == ("m", "int8", 64)
-    assert config.kv_cache.prefix_caching and config.scheduler.policy == "chunked"
-    assert {deployment["name"] for deployment in application["deployments"]} == {"Ingress", "LLMServer"}
+async def test_a_server_that_ends_before_it_is_ready_has_failed_with_the_cause(tmp_path, monkeypatch):
+    program = "import sys; print('ConfigError: model: no such model'); sys.exit(1)"
+    original = servers.subprocess.Popen
+    monkeypatch.setattr(
+        servers.subprocess, "Popen", lambda command, **options: original([sys.executable, "-c", program], **options)
+    )
+    with pytest.raises(PeerFailed, match=r"no such model \(the server ended with status 1\)"):
+        async with OurServer.start("ours", {"model": "m"}, tmp_path / "ours.log", timeout_s=1):
+            pass

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from typing import Any
 import psutil
 import yaml
 
-from bench.peers.http_server import deployment
 from bench.replay import RequestFailed
 from serve_app.launcher.ports import free_port
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
 _POLL_S = 0.05
 _START_LIMIT_S = 300.0
 _END_LIMIT_S = 60.0
@@ -63,9 +62,9 @@ class Started:
         self._wait(lambda: text in self.log.read_text(errors="replace"))
         return self.age_s
 
-    def wait_for_http(self) -> float:
-        """Seconds from the start until a GET of `/` is answered with 200."""
-        self._wait(lambda: _answers(self.url))
+    def wait_for_http(self, path: str = "/") -> float:
+        """Seconds from the start until a GET of `path` is answered with 200."""
+        self._wait(lambda: _answers(self.url + path))
         return self.age_s
 
     def _wait(self, is_there: Any) -> None:
@@ -80,28 +79,37 @@ class Started:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
 
+def deployment(engine: Mapping[str, Any], port: int) -> dict[str, Any]:
+    """deploy/app.yaml with another port and, in its application's arguments, those of `engine`."""
+    document = yaml.safe_load((_ROOT / "deploy/app.yaml").read_text(encoding="utf-8"))
+    document["http_options"] = {"host": "127.0.0.1", "port": port}
+    [application] = document["applications"]
+    application["args"] = application["args"] | dict(engine)
+    return document
+
+
 @contextlib.contextmanager
-def our_server(folder: Path, arguments: dict[str, Any]) -> Iterator[Started]:
-    """`python -m serve_app` on the default deployment with `arguments` in its `args`, as `make serve` runs it."""
-    file, port = folder / "app.yaml", free_port()
-    file.write_text(yaml.safe_dump(deployment(arguments, port)), encoding="utf-8")
-    with _running(["-m", "serve_app", str(file)], port, folder) as server:
+def our_server(log: Path, engine: Mapping[str, Any]) -> Iterator[Started]:
+    """`python -m serve_app` on the default deployment with another engine, as `make serve` runs it."""
+    file, port = log.with_suffix(".yaml"), free_port()
+    file.write_text(yaml.safe_dump(deployment(engine, port)), encoding="utf-8")
+    with _running(["-m", "serve_app", str(file)], port, log) as server:
         yield server
 
 
 @contextlib.contextmanager
-def empty_application(folder: Path) -> Iterator[Started]:
-    file, port = folder / "empty.py", free_port()
+def empty_application(log: Path) -> Iterator[Started]:
+    file, port = log.with_suffix(".py"), free_port()
     file.write_text(_EMPTY_APPLICATION, encoding="utf-8")
-    with _running([str(file), str(port)], port, folder) as server:
+    with _running([str(file), str(port)], port, log) as server:
         yield server
 
 
 @contextlib.contextmanager
-def _running(arguments: Sequence[str], port: int, folder: Path) -> Iterator[Started]:
+def _running(arguments: Sequence[str], port: int, log: Path) -> Iterator[Started]:
+    """Its output goes to `log`."""
     environ = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
-    log = folder / "output.log"
     begun_s = time.perf_counter()
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -5,9 +5,10 @@ import psutil
 import pytest
 import yaml
 
+from bench import servers
 from bench.replay import RequestFailed
-from bench.serving_costs import processes
-from bench.serving_costs.processes import empty_application, our_server
+from bench.servers import deployment, empty_application, our_server
+from serve_app.config import AppConfig
 
 SERVER = """
 import http.server, signal, subprocess, sys
@@ -25,8 +26,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def test_a_server_is_timed_from_its_start_and_ends_with_all_it_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_EMPTY_APPLICATION", SERVER)
-    with empty_application(tmp_path) as server:
+    monkeypatch.setattr(servers, "_EMPTY_APPLICATION", SERVER)
+    with empty_application(tmp_path / "empty.log") as server:
         answered_s = server.wait_for_http()
         members = psutil.Process(server.process.pid).children(recursive=True)
         assert server.wait_for_text("\nready ") >= answered_s > 0
@@ -39,27 +40,38 @@ def test_a_server_is_timed_from_its_start_and_ends_with_all_it_started(tmp_path,
 
 
 def test_a_server_that_ends_at_once_is_told_with_its_last_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_EMPTY_APPLICATION", "import sys; print('no such thing'); sys.exit(3)")
-    with empty_application(tmp_path) as server, pytest.raises(RequestFailed, match="status 3:\nno such thing"):
+    monkeypatch.setattr(servers, "_EMPTY_APPLICATION", "import sys; print('no such thing'); sys.exit(3)")
+    log = tmp_path / "empty.log"
+    with empty_application(log) as server, pytest.raises(RequestFailed, match="status 3:\nno such thing"):
         server.wait_for_http()
 
 
 def test_our_server_is_the_default_deployment_with_other_arguments(tmp_path, monkeypatch):
     commands = []
-    original = processes.subprocess.Popen
+    original = servers.subprocess.Popen
 
     def popen(command, **options):
         commands.append(command)
         return original([sys.executable, "-c", ""], **options)
 
-    monkeypatch.setattr(processes.subprocess, "Popen", popen)
-    with our_server(tmp_path, {"model": "random:tiny", "dtype": "int8"}) as server:
+    monkeypatch.setattr(servers.subprocess, "Popen", popen)
+    with our_server(tmp_path / "ours.log", {"model": "random:tiny", "dtype": "int8"}) as server:
         server.process.wait(10)
     [[_, *arguments]] = commands
-    assert arguments == ["-m", "serve_app", str(tmp_path / "app.yaml")]
-    written = yaml.safe_load((tmp_path / "app.yaml").read_text())
-    default = yaml.safe_load((processes._ROOT / "deploy/app.yaml").read_text())
+    assert arguments == ["-m", "serve_app", str(tmp_path / "ours.yaml")]
+    written = yaml.safe_load((tmp_path / "ours.yaml").read_text())
+    default = yaml.safe_load((servers._ROOT / "deploy/app.yaml").read_text())
     default["http_options"]["port"] = int(server.url.rpartition(":")[2])
     args = default["applications"][0]["args"]
     args |= {"model": "random:tiny", "dtype": "int8"}
     assert written == default
+
+
+def test_the_default_deployment_is_served_with_another_engine_and_port():
+    document = deployment({"model": "m", "dtype": "int8", "kv_cache": {"capacity_tokens": 64}}, 1234)
+    assert document["http_options"] == {"host": "127.0.0.1", "port": 1234}
+    [application] = document["applications"]
+    config = AppConfig.model_validate(application["args"])
+    assert (config.model, config.dtype, config.kv_cache.capacity_tokens) == ("m", "int8", 64)
+    assert config.kv_cache.prefix_caching and config.scheduler.policy == "chunked"
+    assert {deployment["name"] for deployment in application["deployments"]} == {"Ingress", "LLMServer"}
