@@ -21,7 +21,7 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where the memory goes. `working_bytes` is the larger of what a step and what loading need beside the weights."""
+    """Where the memory goes once the model is loaded; `working_bytes` is what a step needs beside weights and pool."""
 
     weight_bytes: int
     working_bytes: int
@@ -67,7 +67,15 @@ def plan_memory(
     step = activation_bytes(spec, dtypes, max_num_batched_tokens, max_num_seqs)
     # Graphs keep a pool of their own, as large as the largest decode step.
     graphs = 0 if on_cpu else activation_bytes(spec, dtypes, max_num_seqs, max_num_seqs)
-    working = max(step + graphs, loading_bytes(spec) if on_cpu else 0) + RUNTIME_BYTES
+    working = step + graphs + RUNTIME_BYTES
+    loading = loading_bytes(description) if on_cpu else 0    # a GPU's weights pass through the host's memory
+    if weights + loading + RUNTIME_BYTES > budget_bytes:
+        raise ConfigError(
+            f"model: {description.resolved.name} does not fit: it needs weights {mib(weights)} + "
+            f"{mib(loading + RUNTIME_BYTES)} while they are loaded, more than memory_fraction "
+            f"{kv_cache.memory_fraction} of {mib(free_bytes)} free. "
+            f"Free some memory, or choose a smaller model or dtype."
+        )
     per_token = kv_bytes_per_token(spec, dtypes.kv_cache)
     affordable = (budget_bytes - weights - working) // (per_token * block_size)
     blocks_of_one = -(-description.max_model_len // block_size)
@@ -109,12 +117,15 @@ def product_bytes(shape: tuple[int, ...], dtypes: Dtypes, on_cpu: bool) -> int:
     return packed_bytes(rows, columns, dtypes.weights)
 
 
-def loading_bytes(spec: ModelSpec) -> int:
-    """What is unpacked at one time while loading: the head and a layer's largest product, in float32, and a copy."""
-    head = spec.vocab_size * spec.embedding_width
-    stacked = 2 * spec.intermediate_size if spec.gated_mlp else spec.intermediate_size
-    product = max(stacked, spec.qkv_size) * spec.hidden_size
-    return 4 * 2 * (head + (LOADING_THREADS - 1) * product)
+def loading_bytes(description: ModelDescription) -> int:
+    """What is unpacked at one time while loading, beside the weights: all of it is free again before there is a pool.
+
+    Weights are packed some rows at a time, which RUNTIME_BYTES covers. Rows of a Hugging Face folder are the file's own
+    pages; those of other sources may be all of a tensor in float32, and the largest two are read at once.
+    """
+    if description.resolved.kind == "folder":
+        return 0
+    return LOADING_THREADS * 4 * max(math.prod(shape) for shape in tensor_shapes(description.spec).values())
 
 
 def activation_bytes(spec: ModelSpec, dtypes: Dtypes, max_num_batched_tokens: int, max_num_seqs: int) -> int:

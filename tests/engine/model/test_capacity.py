@@ -1,6 +1,9 @@
 """Memory plans: what fits, what is refused, and that the estimates bound what loading really takes."""
 
 import dataclasses
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -89,6 +92,40 @@ def test_weights_take_no_more_than_planned(tmp_path, name, dtype):
     planned = weight_bytes(description.spec, description.dtypes, 64, on_cpu=True)
     taken = load_described(description, show_progress=False).decoder.nbytes
     assert 0.7 * planned <= taken <= planned
+
+
+def test_loading_takes_no_more_than_planned(tmp_path):
+    save_checkpoint(tmp_path, rand_config(vocab_size=100_000, hidden_size=256))
+    load_described(described(tmp_path, "bfloat16"), show_progress=False)          # what is needed once is there then
+    description = described(tmp_path, "bfloat16")
+    before = own_bytes()
+    with ThreadPoolExecutor(1) as threads:
+        loading = threads.submit(load_described, description, show_progress=False)
+        peak = before
+        while not loading.done():
+            peak = max(peak, own_bytes())
+            time.sleep(0.001)
+    beside = peak - before - loading.result().decoder.nbytes
+    table = 4 * 100_000 * 256                                 # in float32
+    assert capacity.loading_bytes(description) == 0 and beside < min(capacity.RUNTIME_BYTES, table / 2)
+
+
+def own_bytes():
+    """Memory of this process that is no file's."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(status["RssAnon"].split()[0])
+
+
+def test_what_loading_needs_is_free_again_before_there_is_a_pool(rand):
+    whole = dataclasses.replace(rand, resolved=dataclasses.replace(rand.resolved, kind="random"))
+    assert capacity.loading_bytes(whole) > capacity.loading_bytes(rand)
+    assert plan(whole) == plan(rand)
+
+
+def test_a_model_that_cannot_be_loaded_is_refused(rand, monkeypatch):
+    monkeypatch.setattr(capacity, "loading_bytes", lambda description: 4 * GiB)
+    with pytest.raises(ConfigError, match=r"weights 1 MiB \+ 4352 MiB while they are loaded"):
+        plan(rand)
 
 
 def group(folder, limit, usage, file_pages=0):
