@@ -1,6 +1,7 @@
 import pytest
 
 from bench import timing
+from bench.peers import memory_floor
 from bench.peers.findings import Comparison
 from bench.peers.goals import MEMORY_FLOOR
 from bench.peers.memory_floor import floor_shares, memory_bytes_per_s_before, step_weight_bytes
@@ -21,9 +22,11 @@ def test_each_single_stream_is_held_against_what_memory_did_before_it():
     assert floor_shares(runs, "a", 160e6) == pytest.approx((0.8, 0.4))
 
 
-def test_memory_is_measured_before_single_streams_alone(monkeypatch):
+def test_memory_is_measured_before_single_streams_alone_once_the_machine_is_idle(monkeypatch):
+    busy = [90.0, 30.0, 5.0]
+    monkeypatch.setattr(memory_floor.psutil, "cpu_percent", lambda interval: busy.pop(0))
     monkeypatch.setattr(timing, "read_bytes_per_s", lambda *, num_threads: 1e9 * num_threads)
-    assert memory_bytes_per_s_before(single(), 2) == 2e9
+    assert memory_bytes_per_s_before(single(), 2) == 2e9 and busy == []
     assert memory_bytes_per_s_before(burst(8), 2) is None
 
 
