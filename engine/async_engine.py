@@ -12,6 +12,7 @@ from engine.config import EngineConfig
 from engine.continuation import Continuation
 from engine.embedding import EmbeddingRequest, EngineRequest
 from engine.errors import EngineDeadError, EngineError
+from engine.heap import give_back_freed_memory
 from engine.outbox import Outbox, PauseFor
 from engine.outputs import EngineStats, RequestOutput
 from engine.request import GenerationRequest
@@ -153,6 +154,8 @@ class AsyncEngine:
         spec = request.sampling.grammar if isinstance(request, GenerationRequest) else None
         if spec is None or grammars is None:
             return None
+        if not grammars.is_prepared:
+            await asyncio.to_thread(grammars.prepare)  # its time is no grammar's
         future = grammars.compiled(spec)
         compiled = asyncio.wrap_future(future)
         compiled.add_done_callback(_read)
@@ -229,13 +232,13 @@ class AsyncEngine:
 
     def _run(self, core: Core) -> None:
         try:
-            is_checked = False
+            is_checked = is_trimmed = False
             while not self._stopping:
                 self._heartbeat_s = self._clock()
                 self._wake.clear()
                 self._carry_out_commands(core)
                 if core.has_work:
-                    is_checked = False
+                    is_checked = is_trimmed = False
                     self._is_stepping = True
                     outputs = core.step()
                     self._is_stepping = False
@@ -247,8 +250,9 @@ class AsyncEngine:
                     if not is_checked:
                         core.check_integrity()
                         is_checked = True
-                    if not core.prepare():
-                        self._wake.wait(IDLE_WAIT_S)
+                    if not core.prepare() and not self._wake.wait(IDLE_WAIT_S) and not is_trimmed:
+                        give_back_freed_memory()       # long prompts leave tens of MB behind
+                        is_trimmed = True
             self._to_loop(self._deliver, core.abort_all())
             self._to_loop(self._end)
         except BaseException as error:

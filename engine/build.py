@@ -95,7 +95,7 @@ def build_core(
     plan = plan_engine(config, description)
     description, memory, device = plan.description, plan.memory, plan.device
     tokenizer = load_tokenizer(description.resolved.path, trust_remote_code=config.trust_remote_code)
-    grammars = Grammars(tokenizer, **config.grammar.model_dump())      # takes its time beside the loading of weights
+    grammars = Grammars(tokenizer, **config.grammar.model_dump())
     model = model or load_described(
         description, num_valid_tokens=tokenizer.vocab_size, tokenizer_eos_token_ids=tokenizer.eos_token_ids
     )
@@ -124,7 +124,6 @@ def build_core(
         grammars=grammars,
     )
     runner.warm_up()
-    grammars.wait_until_ready()
     return EngineCore(
         Scheduler(plan.policy, kv, max_model_len=description.max_model_len, clock=clock),
         runner,

@@ -178,7 +178,7 @@ class EngineCore:
 
     def prepare(self) -> bool:
         """For when there is no work: a little of what steps would do at their first time; False: nothing is left."""
-        return self._prepare()
+        return self._prepare() or (self.grammars is not None and self.grammars.prepare())
 
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()

@@ -2,6 +2,7 @@
 
 import functools
 
+from llvmlite.binding import get_host_cpu_name
 from numba.core import codegen, config
 
 
@@ -15,3 +16,9 @@ def _features() -> frozenset[str]:
 def has(feature: str) -> bool:
     """Whether kernels may use an LLVM target feature: avx2, avx512vnni, f16c, …"""
     return f"+{feature}" in _features()
+
+
+def name() -> str:
+    """LLVM's name of the processor: znver4, emeraldrapids, …; the user's choice, or the host's."""
+    chosen: str | None = getattr(config, "CPU_NAME")  # noqa: B009
+    return get_host_cpu_name() if chosen is None else chosen

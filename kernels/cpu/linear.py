@@ -1,12 +1,12 @@
 """Linear layers on a CPU: one packed weight each, as float32, float16, bfloat16 or int8.
 
-A row of the product has the same bits whatever rows are beside it: the narrow forms sum in one order whatever the
-number of rows (`register_tile`), and rows of float32 are padded.
+A row of the product has the same bits whatever rows are beside it: sums run in one order whatever the number of rows
+(`register_tile`).
 
-float32   torch's own product
+float32   weights as they are
 float16   weights rounded to float16 (relative error 2e-4), sums in float32
 bfloat16  weights and activations rounded to bfloat16 (relative error 2e-3), sums in float32; twice as fast as float16
-          where the processor multiplies it, and the same bits where it does not
+          where the processor multiplies it fast, and the same bits where it does not
 int8      weights and activations of 8 bits, with scales for groups of 128; relative error 1e-2
 """
 

@@ -20,7 +20,7 @@ from kernels.cpu.arrays import flat, optional
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
 from kernels.cpu.packed import Gate, PackedLinear, Rows
-from kernels.cpu.pair_dot import add_pair_dot
+from kernels.cpu.pair_dot import BY_INSTRUCTION, X_DTYPE, add_pair_dot, pair_at
 from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
@@ -35,7 +35,7 @@ _CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread c
 def _multiply_panel(typing_context, x, num_pairs, num_rows, weights, w_at, sums):
     """sums [num_rows, 32] = x · weights of a panel.
 
-    x         int32 [num_rows, num_pairs], two bfloat16 each
+    x         [num_rows, num_pairs]: int32, two bfloat16 each, or pairs of float32, see `pair_dot`
     weights   uint16, the panel's from w_at
     """
 
@@ -55,7 +55,7 @@ def _multiply_panel(typing_context, x, num_pairs, num_rows, weights, w_at, sums)
 
             products = run_depth(
                 builder, num_pairs, [[ir.Constant(FLOATS, [0.0] * LANES)] * len(vectors) for _ in rows], weights_at,
-                lambda pair, row: address.spread(0, offset(builder, starts[row], pair), INTS), add_pair_dot,
+                lambda pair, row: pair_at(builder, address, 0, offset(builder, starts[row], pair)), add_pair_dot,
             )  # fmt: skip
             for row, row_products in zip(rows, products, strict=True):
                 for vector, product in zip(vectors, row_products, strict=True):
@@ -71,7 +71,7 @@ def _multiply_panel(typing_context, x, num_pairs, num_rows, weights, w_at, sums)
 
 @kernel
 def _round_rows(x, depth, width, rounded, start, stop):
-    """Rows [start, stop) of x [., depth] as the bits of bfloat16 [., width], zeros behind them."""
+    """Rows [start, stop) of x [., depth] rounded to bfloat16 [., width], zeros behind them."""
     whole = depth - depth % LANES
     rest = np.zeros(LANES, np.float32)
     for row in range(start, stop):
@@ -126,14 +126,14 @@ class Bfloat16Linear(PackedLinear):
 
     def __call__(self, x: Tensor) -> Tensor:
         num_rows = x.shape[0]
-        rounded = empty((num_rows, self._width), np.uint16).reshape(-1)
+        rounded = empty((num_rows, self._width), X_DTYPE).reshape(-1)
         threads.run(
             _launch_round_rows, (flat(x.contiguous()), self.num_inputs, self._width, rounded), num_rows,
             min_items=_CHUNK_ELEMENTS // self._width,
         )  # fmt: skip
         out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
-            rounded.view(np.int32), num_rows, self._weights, self._bias, flat(out),
+            rounded.view(np.int32) if BY_INSTRUCTION else rounded, num_rows, self._weights, self._bias, flat(out),
             (self.num_outputs, self._width // 2, self._gate),
         )  # fmt: skip
         threads.run(_launch_multiply_panels, arguments, self._num_panels)

@@ -4,95 +4,41 @@ weights   uint16 [panels, K, 32], the bits of float16: a panel is 32 outputs, re
 loops     panel (spread over threads) > block of the depth (stays in cache) > tile of rows (stays in registers)
 """
 
-from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
+from kernels.cpu.block_product import DEPTH, add_block
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
 from kernels.cpu.packed import Gate, PackedLinear, Rows
 from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, turned, write_panel
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty_tensor
-from kernels.cpu.register_tile import (
-    FLOATS,
-    HALFS,
-    PANEL,
-    Addresses,
-    add_product,
-    for_tiles,
-    offset,
-    prefetch,
-    run_depth,
-)
+from kernels.cpu.register_tile import PANEL
 from kernels.cpu.simd import LANES, load_half, store
 
-_DEPTH = 256  # of a block: 16 KiB of weights
-_AHEAD = 2048  # a page: the processor's own prefetching ends at each
 _WIDENED_ROWS = 96  # from which on a block is widened once for all tiles instead of in each
-
-
-@intrinsic
-def _add_block(typing_context, x, x_at, x_stride, num_rows, weights, w_at, steps, sums):
-    """sums [num_rows, 32] += x[x_at + row * x_stride + step] · weights[w_at + step * 32 :], over `steps` >= 1."""
-
-    widened = weights.dtype == types.float32
-
-    def codegen(context, builder, signature, args):
-        _, x_at, x_stride, num_rows, _, w_at, steps, _ = args
-        address = Addresses(context, builder, signature, args)
-
-        def tile(first_row: Any, height: int, vectors: range) -> None:
-            def sums_at(row: int, vector: int) -> Any:
-                return address(7, offset(builder, first_row.type(vector * LANES + row * PANEL), (first_row, PANEL)))
-
-            def weights_at(step: Any) -> list[Any]:
-                places = [offset(builder, w_at, (step, PANEL), vector * LANES) for vector in vectors]
-                if widened:
-                    return [builder.load(address(4, place), align=4) for place in places]
-                if height > 2:  # with fewer rows there is nothing to do but read
-                    prefetch(builder, address(4, offset(builder, places[0], _AHEAD), ir.IntType(8)))
-                return [builder.fpext(builder.load(address(4, place, HALFS), align=2), FLOATS) for place in places]
-
-            starts_of_rows = [offset(builder, x_at, (first_row, x_stride), (x_stride, row)) for row in range(height)]
-            starts = [[builder.load(sums_at(row, vector), align=4) for vector in vectors] for row in range(height)]
-            grown = run_depth(
-                builder, steps, starts, weights_at,
-                lambda step, row: address.spread(0, offset(builder, starts_of_rows[row], step)), add_product,
-            )  # fmt: skip
-            for row, row_sums in enumerate(grown):
-                for vector, value in zip(vectors, row_sums, strict=True):
-                    builder.store(value, sums_at(row, vector), align=4)
-
-        for_tiles(builder, num_rows, tile)
-        return context.get_dummy_value()
-
-    index = types.intp
-    return types.void(x, index, index, index, weights, index, index, sums), codegen
 
 
 @kernel
 def _multiply_panels(x, num_rows, weights, bias, out, shape, start, stop):
     """Panels [start, stop) of out [num_rows, N] = x [num_rows, K] @ weights + bias."""
     width, depth, gate = shape
-    sums, widened = np.empty(num_rows * PANEL, np.float32), np.empty(_DEPTH * PANEL, np.float32)
+    sums, widened = np.empty(num_rows * PANEL, np.float32), np.empty(DEPTH * PANEL, np.float32)
     for panel in range(start, stop):
         sums[:] = 0
-        for first in range(0, depth, _DEPTH):
-            steps, place = min(_DEPTH, depth - first), (panel * depth + first) * PANEL
+        for first in range(0, depth, DEPTH):
+            steps, place = min(DEPTH, depth - first), (panel * depth + first) * PANEL
             if num_rows < _WIDENED_ROWS:
-                _add_block(x, first, depth, num_rows, weights, place, steps, sums)
+                add_block(x, first, depth, num_rows, weights, place, steps, sums)
             else:
                 for i in range(0, steps * PANEL, LANES):
                     store(widened, i, load_half(weights, place + i))
-                _add_block(x, first, depth, num_rows, widened, 0, steps, sums)
+                add_block(x, first, depth, num_rows, widened, 0, steps, sums)
         write_panel(sums, panel, num_rows, width, bias, gate, out)
 
 

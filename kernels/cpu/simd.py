@@ -189,7 +189,10 @@ def store_bytes(typing_context, array, index, value):
 
 @intrinsic
 def store_bfloat16(typing_context, array, index, value):
-    """array[index : index + 16] = value rounded to bfloat16, ties to even, for a uint16 array; NaN stays."""
+    """array[index : index + 16] = value rounded to bfloat16, ties to even: its bits in uint16, or in float32 its value.
+
+    NaN stays.
+    """
 
     def codegen(context, builder, signature, args):
         array, index, value = args
@@ -199,9 +202,11 @@ def store_bfloat16(typing_context, array, index, value):
         carried = builder.add(bits, builder.add(builder.and_(upper, one), below_half))
         is_nan = builder.fcmp_unordered("uno", value, value)
         rounded = builder.select(is_nan, builder.or_(upper, quiet), builder.lshr(carried, sixteen))
-        halves = ir.VectorType(ir.IntType(16), LANES)
-        pointer = element_pointer(context, builder, signature.args[0], array, index, halves)
-        builder.store(builder.trunc(rounded, halves), pointer, align=2)
+        is_wide = signature.args[0].dtype == types.float32
+        lanes = _INTS if is_wide else ir.VectorType(ir.IntType(16), LANES)
+        stored = builder.shl(rounded, sixteen) if is_wide else builder.trunc(rounded, lanes)
+        pointer = element_pointer(context, builder, signature.args[0], array, index, lanes)
+        builder.store(stored, pointer, align=4 if is_wide else 2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), codegen

@@ -27,7 +27,7 @@ from ray.serve.scripts import run as serve_run
 
 from serve_app.deploy_file import DeployFile, read_deploy_file
 from serve_app.launcher.draining import Drainer
-from serve_app.launcher.processes import adopt_orphans, end_descendants, follow_parent
+from serve_app.launcher.processes import adopt_orphans, end_children, end_descendants, follow_parent
 
 OBJECT_STORE_BYTES = 128 * 2**20      # what passes between our actors is tokens
 POLL_S = 0.3
@@ -71,6 +71,7 @@ def main(path: Path, events: Events, go: int) -> int:
         object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
     )
+    end_children("log_monitor.py")                    # reads all logs ten times a second, for drivers that print them
     stop = StopSignals()                              # after ray.init, which sets handlers of its own
     events.send("ray", dashboard_url=f"http://{context.dashboard_url}", log_directory=_log_directory(context))
     if not os.read(go, 1):                            # the launcher has ended

@@ -39,6 +39,14 @@ def end_descendants(*, timeout_s: float = 5.0) -> list[int]:
         time.sleep(0.02)
 
 
+def end_children(program: str) -> None:
+    """Kill the children of this process that run the file `program`, a name without its folder."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if any(os.path.basename(word) == program for word in child.cmdline()):
+                child.kill()
+
+
 def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

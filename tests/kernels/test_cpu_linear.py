@@ -168,8 +168,8 @@ def test_float16_refuses_weights_beyond_its_range():
 
 def test_float32_where_the_quantized_engine_is_missing(monkeypatch):
     monkeypatch.setattr(linear, "storage_dtype", lambda dtype: "float32")
-    layer = pack(rand(8, 16), None, "int8")
-    assert layer.dtype == "float32" and layer.nbytes == 4 * 8 * 16 == weight_bytes(8, 16, "int8")
+    layer = pack(rand(32, 16), None, "int8")
+    assert layer.dtype == "float32" and layer.nbytes == 4 * 32 * 16 == weight_bytes(32, 16, "int8")
 
 
 def test_bytes_held():
@@ -178,13 +178,21 @@ def test_bytes_held():
     assert weight_bytes(896, 4864, "int8") < weight_bytes(896, 4864, "float16") < weight_bytes(896, 4864, "float32")
 
 
-@pytest.mark.parametrize("features", ["+avx2,+fma,+f16c", "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl"])
-def test_all_of_this_file_on_lesser_processors(features):
-    """Without VNNI, and without registers of 16 lanes: other tiles, and 16-bit sums that would saturate."""
+_AVX2 = "+avx2,+fma,+f16c"
+_AVX512 = f"{_AVX2},+avx512f,+avx512bw,+avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [("x86-64", _AVX2), ("x86-64", _AVX512), ("znver4", f"{_AVX512},+avx512vnni,+avx512bf16")],
+)
+def test_all_of_this_file_on_other_processors(name, features):
+    """Without VNNI and without registers of 16 lanes: other tiles, and 16-bit sums that would saturate. And where the
+    products of bfloat16 are an instruction's, if this processor has it."""
     if "NUMBA_CPU_FEATURES" in os.environ or not all(map(has, features.replace("+", "").split(","))):
-        pytest.skip("this is the run on a lesser processor, or the processor is none of these")
+        pytest.skip("this is the run on another processor, or the processor is none of these")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": features}
+    environment = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
     run = subprocess.run(command, env=environment, capture_output=True)
     assert run.returncode == 0, run.stdout.decode()
 

@@ -36,9 +36,9 @@ class Grammars:
         # llguidance recurses once for every grammar rule or schema that a chain of references runs through, and takes
         # some 15 kB of stack each time; where the stack ends, so does the process.
         self._pool = _pool(_NUM_THREADS, _STACK_BYTES_PER_BYTE * max_bytes)
-        self._vocabulary: Future[Vocabulary] | None = None
-        if tokenizer.byte_rule is not None:
-            self._vocabulary = self._pool.submit(Vocabulary, tokenizer)
+        self._tokenizer = tokenizer
+        self._vocabulary: Vocabulary | None = None
+        self._building = threading.Lock()
 
     def compiled(self, spec: GrammarSpec) -> "Future[Grammar]":
         """The grammar, at once or soon. It fails with GrammarError."""
@@ -72,23 +72,35 @@ class Grammars:
             return QueueFull("too many grammars are being compiled; try again later")
         return InvalidRequest(f"{param or 'grammar'}: not compiled within {self.compile_timeout_s:g} s", param=param)
 
-    def wait_until_ready(self) -> None:
-        """Building the vocabulary holds the interpreter's lock: steps would stand still meanwhile."""
-        if self._vocabulary is not None:
-            self._vocabulary.result()
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a grammar waits for nothing but its own compilation."""
+        return self._vocabulary is not None or self._tokenizer.byte_rule is None
+
+    def prepare(self) -> bool:
+        """Build what all grammars share; False: it is there. Steps stand still meanwhile: for when there is no work."""
+        if self.is_prepared:
+            return False
+        self._built()
+        return True
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
         check(spec, max_bytes=self._max_bytes, max_depth=self._max_depth)
-        if self._vocabulary is None:
+        if self._tokenizer.byte_rule is None:
             raise GrammarError("the model's tokenizer does not tell the exact bytes of a token, which grammars need")
-        grammar = compile_grammar(self._vocabulary.result(), spec)
+        grammar = compile_grammar(self._built(), spec)
         with self._lock:
             self._live[spec] = grammar
             self._keep(spec, grammar)
         return grammar
+
+    def _built(self) -> Vocabulary:
+        with self._building:
+            self._vocabulary = self._vocabulary or Vocabulary(self._tokenizer)
+            return self._vocabulary
 
     def _keep(self, spec: GrammarSpec, grammar: Grammar) -> None:
         earlier = self._kept.pop(spec, None)

@@ -11,7 +11,7 @@ class Vocabulary:
     """Tokens as bytes, with one id of its own behind the last: the end of a text, whatever ends a request.
 
     Special tokens and those that end a sequence are no text, so no grammar allows them unless it names their ids.
-    Takes a second or two for 150,000 tokens, and holds the interpreter's lock meanwhile: build it before serving.
+    Takes a second or two for 150,000 tokens, and holds the interpreter's lock meanwhile: build it before it is needed.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

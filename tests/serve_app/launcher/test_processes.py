@@ -58,3 +58,21 @@ def test_a_follower_ends_when_its_parent_is_killed():
 def test_a_follower_of_a_parent_already_gone_does_not_start():
     result = subprocess.run([sys.executable, "-c", FOLLOWER, "1"], capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (1, "")
+
+
+ENDER = """
+import subprocess, sys
+from serve_app.launcher.processes import end_children
+children = [subprocess.Popen([sys.executable, path]) for path in sys.argv[1:]]
+end_children("idle.py")
+print(children[0].wait(), children[1].poll(), flush=True)
+children[1].kill()
+"""
+
+
+def test_children_end_by_the_name_of_their_program(tmp_path):
+    programs = [tmp_path / "idle.py", tmp_path / "not_idle.py"]
+    for program in programs:
+        program.write_text("import time; time.sleep(60)")
+    result = subprocess.run([sys.executable, "-c", ENDER, *map(str, programs)], capture_output=True, text=True)
+    assert result.stdout == "-9 None\n"

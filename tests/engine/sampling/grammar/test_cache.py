@@ -10,6 +10,7 @@ from engine.sampling.grammar.checks import GrammarError
 from engine.sampling.grammar.compiler import compile_grammar
 from engine.sampling.grammar.spec import GrammarSpec
 from engine.sampling.grammar.state import GrammarState
+from engine.sampling.grammar.vocabulary import Vocabulary
 from tests.engine.sampling.grammar.tokenizers import BYTE_LEVEL, follow, grammars, without_rule
 
 SPEC = GrammarSpec("regex", "[0-9]+", "structured_outputs.regex")
@@ -150,3 +151,24 @@ def test_a_tokenizer_that_tells_no_bytes_has_no_grammars(build):
 
 def test_a_failed_compile_is_an_error_of_the_grammar(build):
     assert isinstance(build().compiled(GrammarSpec("lark", "")).exception(30), GrammarError)
+
+
+def test_what_all_grammars_share_is_built_once_and_not_before_it_is_asked_for(monkeypatch, build):
+    built = []
+    monkeypatch.setattr(cache, "Vocabulary", lambda tokenizer: built.append(tokenizer) or Vocabulary(tokenizer))
+    ours = build()
+    assert not built and not ours.is_prepared
+    assert ours.prepare() and ours.is_prepared
+    assert not ours.prepare()
+    assert ours.get(SPEC) and ours.get(GrammarSpec("regex", "[a-z]+"))
+    assert len(built) == 1
+
+
+def test_the_first_grammar_builds_what_nobody_prepared(build):
+    ours = build()
+    assert ours.get(SPEC) and ours.is_prepared
+
+
+def test_nothing_is_built_for_a_tokenizer_that_tells_no_bytes(build):
+    ours = build(without_rule())
+    assert ours.is_prepared and not ours.prepare()
