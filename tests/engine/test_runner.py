@@ -115,7 +115,7 @@ def test_a_replayed_step_equals_an_eager_one_to_the_bit(models, dtype, monkeypat
     eager = build_runner(model)
     for plan in plans:
         assert runner.execute(plan) == replace(eager.execute(plan))
-    assert replayed == ([4] * 6 if dtype != "float32" else [])          # whose rows torch pads
+    assert replayed == [4] * 6
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
@@ -141,7 +141,7 @@ def test_a_step_of_any_kind_equals_an_eager_one_to_the_bit_on_its_tape(models, d
     ]
     for plan in (*parts, StepPlan({}, {}, {}, finished=("b", "c")), whole, *PLANS[1:]):
         assert runner.execute(plan) == eager.execute(plan)
-    assert ran == ([8] * 6 + [32] + [8] * 6 if dtype != "float32" else [])
+    assert ran == [8] * 6 + [32] + [8] * 6
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -154,11 +154,10 @@ def test_what_is_prepared_ahead_computes_the_same(models, dtype, monkeypatch):
     count = 0
     while runner.prepare():
         count += 1
-    assert count == (3 if dtype != "float32" else 0)                   # warming up has seen the others
+    assert count == 3                                                  # warming up has seen the others
     monkeypatch.setattr("kernels.cpu.recording.record", None)          # nothing more is recorded
-    if dtype != "float32":
-        for plan in PLANS:
-            assert runner.execute(plan) == eager.execute(plan)
+    for plan in PLANS:
+        assert runner.execute(plan) == eager.execute(plan)
 
 
 def test_a_step_larger_than_every_tape_is_computed_all_the_same(models):
