@@ -1,8 +1,6 @@
 """Which device an engine runs on, and what suits it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -45,14 +43,3 @@ def use_threads(config: EngineConfig) -> int:
     num_threads = config.num_threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(num_threads)
     return num_threads
-
-
-@contextmanager
-def computing_alone() -> Iterator[None]:
-    """Threads that are made in here compute without a team: teams that share the cores mostly wait for each other."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)

@@ -7,7 +7,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from engine.device import computing_alone
 from engine.model.decoder import Decoder, Layer
 from engine.model.dtypes import Dtypes
 from engine.model.layers.attention import Attention
@@ -48,7 +47,7 @@ class Assembler(Parts):
             on_part()
             return part
 
-        with computing_alone(), ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="load") as threads:
+        with ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="load") as threads:
             table = self._table("embedding.weight") if self._shares_table else None
             head = threads.submit(lambda: done(self._head(table)))  # the largest part first
             embedding = threads.submit(lambda: done(self._embedding(table)))

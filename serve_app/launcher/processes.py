@@ -45,6 +45,7 @@ def end_children(program: str) -> None:
         with contextlib.suppress(psutil.Error):
             if any(os.path.basename(word) == program for word in child.cmdline()):
                 child.kill()
+                child.wait(timeout=5)                # or it would stay as a zombie
 
 
 def _reap() -> None:

@@ -230,3 +230,17 @@ async def test_a_full_batch_does_not_wait():
             if any(output.is_finished for output in item):
                 break
     await engine.shutdown()
+
+
+async def test_freed_memory_is_given_back_once_each_time_the_engine_has_nothing_to_do(monkeypatch):
+    given_back = []
+    monkeypatch.setattr("engine.async_engine.IDLE_WAIT_S", 0.01)
+    monkeypatch.setattr("engine.async_engine.give_back_freed_memory", lambda: given_back.append("all"))
+    engine = await started()
+    for rest in (1, 2):
+        await until(lambda: len(given_back) == rest)           # noqa: B023 - it is awaited in this round
+        rounds = engine._heartbeat_s
+        await until(lambda: engine._heartbeat_s > rounds + 0.05)   # noqa: B023
+        assert len(given_back) == rest
+        assert [output async for output in engine.generate(generation(f"r{rest}", [1, 2], 2))]
+    await engine.shutdown()

@@ -69,6 +69,7 @@ def test_sigterm_drains(deployment: Path, port: int, tmp_path: Path) -> None:
         curl = subprocess.run(server.curl_line(), shell=True, capture_output=True, text=True, timeout=30)
         assert curl.returncode == 0 and '"object":"chat.completion.chunk"' in curl.stdout, (curl, server.output())
         processes = server.processes()
+        assert not any("log_monitor.py" in word for one in processes for word in one.cmdline())
         stream = RunningStream(server, max_tokens=1500, n=16)
         server.stop(signal.SIGTERM)
         while httpx.get(f"{server.url}/v1/models").status_code == 200:

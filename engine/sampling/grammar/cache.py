@@ -57,6 +57,7 @@ class Grammars:
 
     def get(self, spec: GrammarSpec) -> Grammar:
         """The grammar; waits for it. Raises RequestError."""
+        self.prepare()                             # its time is no grammar's
         future = self.compiled(spec)
         try:
             return future.result(self.compile_timeout_s)
