@@ -55,7 +55,10 @@ def _multiply_panel(typing_context, x, num_pairs, num_rows, weights, w_at, sums)
 
             products = run_depth(
                 builder, num_pairs, [[ir.Constant(FLOATS, [0.0] * LANES)] * len(vectors) for _ in rows], weights_at,
-                lambda pair, row: pair_at(builder, address, 0, offset(builder, starts[row], pair)), add_pair_dot,
+                lambda pair: [
+                    [pair_at(builder, address, 0, offset(builder, start, pair))] * len(vectors) for start in starts
+                ],
+                add_pair_dot,
             )  # fmt: skip
             for row, row_products in zip(rows, products, strict=True):
                 for vector, product in zip(vectors, row_products, strict=True):

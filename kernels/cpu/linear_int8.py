@@ -31,66 +31,77 @@ from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import (
     FLOATS,
+    I32,
     INDEX,
     INTS,
     PANEL,
     Addresses,
     add_product,
+    apart,
     for_tiles,
     offset,
     prefetch,
     run_depth,
+    spread_words,
 )
+from kernels.cpu.row_tiles import MOST, block_rows, lay_out, num_tiles, tile_at
 from kernels.cpu.simd import LANES, absolute, add, fma, largest, load, maximum, mul, nearest, splat, store_bytes, total
 
 GROUP = 128  # numbers of the depth that share a scale
 LEVELS = 127 if EXACT else 63  # of the weights
 _OFFSET = LEVELS + 1
 _STEPS = GROUP // 4
+_BLOCK_GROUPS = 4  # whose weights stay in cache while tiles of rows take turns
 _AHEAD = 4096  # a page: the processor's own prefetching ends at each
 _SMALLEST = 1e-36  # a group below it counts as zeros: the inverse of its scale would be infinite
 _CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread costs more than it saves
 
 
 @intrinsic
-def _add_panel(typing_context, x, starts, x_scales, num_groups, num_rows, weights, w_at, w_scales, w_scales_at, sums):
-    """sums [num_rows, 32] += x · weights of a panel: group by group, (start + bytes · bytes) · w_scale · x_scale.
+def _add_groups(
+    typing_context, x, starts, x_scales, block_row, num_rows, num_groups, first, stop, weights, w_scales, panel, sums
+):
+    """sums [num_rows, 32] += x · weights of a panel: groups [first, stop), (start + bytes · bytes) · w_scale · x_scale.
 
-    x         int32 [num_rows, groups · 32], four bytes each; starts int32 and x_scales float32 [num_rows, groups]
-    weights   uint8, the panel's from w_at; w_scales float32 [groups, 32] from w_scales_at
+    x         tiles of groups · 32 words, four bytes each; starts int32 and x_scales float32, tiles of groups
+    weights   uint8 [panels, groups · 32, 32, 4]; w_scales float32 [panels, groups, 32]
     """
 
     def codegen(context, builder, signature, args):
-        _, _, _, num_groups, num_rows, _, w_at, _, w_scales_at, _ = args
+        _, _, _, block_row, num_rows, num_groups, first, stop, _, _, panel, _ = args
         address = Addresses(context, builder, signature, args)
-        row_words = builder.mul(num_groups, INDEX(_STEPS))
+        panel_group = builder.mul(panel, num_groups)
 
         def tile(first_row: Any, height: int, vectors: range) -> None:
-            rows = [offset(builder, first_row, row) for row in range(height)]
-            with cgutils.for_range(builder, num_groups) as groups:
-                first_word = [offset(builder, builder.mul(row, row_words), (groups.index, _STEPS)) for row in rows]
-                group_of_row = [offset(builder, groups.index, (row, num_groups)) for row in rows]
-                group_at = offset(builder, w_at, (groups.index, GROUP * PANEL))
+            first_group = builder.mul(offset(builder, block_row, first_row), num_groups)
+            with cgutils.for_range_slice(builder, first, stop, INDEX(1)) as (group, _):
+                place = offset(builder, first_group, (group, height))
+                words_at = builder.mul(place, INDEX(_STEPS))
+                group_at = builder.mul(offset(builder, panel_group, group), INDEX(GROUP * PANEL))
 
                 def weights_at(step: Any) -> list[Any]:
                     places = [offset(builder, group_at, (step, 4 * PANEL), vector * 4 * LANES) for vector in vectors]
                     for place in places:
-                        prefetch(builder, address(5, offset(builder, place, _AHEAD), ir.IntType(8)))
-                    return [builder.load(address(5, place, INTS), align=4) for place in places]
+                        prefetch(builder, address(8, offset(builder, place, _AHEAD), ir.IntType(8)))
+                    return [builder.load(address(8, place, INTS), align=4) for place in places]
 
-                products = run_depth(
-                    builder, INDEX(_STEPS), [[address.spread(1, group, INTS)] * len(vectors) for group in group_of_row],
-                    weights_at, lambda step, row: address.spread(0, offset(builder, first_word[row], step), INTS),
-                    add_dot,
-                )  # fmt: skip
-                scales_at = offset(builder, w_scales_at, (groups.index, PANEL))
+                def x_of(step: Any) -> list[list[Any]]:
+                    pointer = address(0, offset(builder, words_at, (step, height)), I32)
+                    return spread_words(builder, pointer, height, vectors, INTS)
+
+                begun = spread_words(builder, address(1, place, I32), height, vectors, INTS)
+                products = run_depth(builder, INDEX(_STEPS), begun, weights_at, x_of, add_dot)
+                scales_at = builder.mul(offset(builder, panel_group, group), INDEX(PANEL))
                 scales = [
-                    builder.load(address(7, offset(builder, scales_at, vector * LANES)), align=4) for vector in vectors
+                    builder.load(address(9, offset(builder, scales_at, vector * LANES)), align=4) for vector in vectors
                 ]
-                for row, group, row_products in zip(rows, group_of_row, products, strict=True):
-                    x_scale = address.spread(2, group)
-                    for vector, scale, product in zip(vectors, scales, row_products, strict=True):
-                        target = address(9, offset(builder, INDEX(vector * LANES), (row, PANEL)))
+                x_scales = spread_words(builder, address(2, place, FLOATS.element), height, vectors, FLOATS)
+                targets = address(11, builder.mul(first_row, INDEX(PANEL)))
+                if height > 4:  # else they stay in registers from group to group
+                    targets = apart(builder, targets)
+                for row, (row_products, row_scales) in enumerate(zip(products, x_scales, strict=True)):
+                    for vector, scale, product, x_scale in zip(vectors, scales, row_products, row_scales, strict=True):
+                        target = builder.gep(targets, [INDEX(row * PANEL // LANES + vector)])
                         value = builder.fmul(builder.sitofp(product, FLOATS), scale)
                         grown = add_product(builder, builder.load(target, align=4), value, x_scale)
                         builder.store(grown, target, align=4)
@@ -99,21 +110,20 @@ def _add_panel(typing_context, x, starts, x_scales, num_groups, num_rows, weight
         return context.get_dummy_value()
 
     index = types.intp
-    return types.void(x, starts, x_scales, index, index, weights, index, w_scales, index, sums), codegen
+    return types.void(x, starts, x_scales, *[index] * 5, weights, w_scales, index, sums), codegen
 
 
 @kernel
-def _quantise_rows(x, depth, num_groups, x_bytes, scales, starts, start, stop):
-    """Rows [start, stop) of x [., depth] become signed bytes, with a scale and a start for each group.
+def _quantise_row(x, depth, num_groups, short, x_bytes, place, scales, starts, target, height):
+    """A row x [depth] becomes signed bytes from `place` on, with a scale and a start for each group, `height` apart.
 
-    A NaN or an infinity makes its group's scale NaN, and so the row's outputs.
+    `short` [128] holds the last group where the row ends in it, and zeros behind. A NaN or an infinity makes its
+    group's scale NaN, and so the row's outputs.
     """
     zero = splat(np.float32(0))
-    short = np.zeros(GROUP, np.float32)                                # the last group, where it is cut off
-    for group in range(start * num_groups, stop * num_groups):
-        row, place = divmod(group, num_groups)
-        width = min(GROUP, depth - place * GROUP)
-        values = x[row * depth + place * GROUP :]
+    for group in range(num_groups):
+        width = min(GROUP, depth - group * GROUP)
+        values = x[group * GROUP :]
         if width < GROUP:
             short[:width] = values[:width]
             values = short
@@ -127,27 +137,44 @@ def _quantise_rows(x, depth, num_groups, x_bytes, scales, starts, start, stop):
         sums = zero
         for i in range(0, GROUP, LANES):
             steps = nearest(mul(load(values, i), splat(inverse)))
-            store_bytes(x_bytes, group * GROUP + i, steps)
+            store_bytes(x_bytes, place + group * GROUP + i, steps)
             sums = add(sums, steps)
-        scales[group] = scale + total(strange)
-        starts[group] = -_OFFSET * np.int32(total(sums))
+        scales[target + group * height] = scale + total(strange)
+        starts[target + group * height] = -_OFFSET * np.int32(total(sums))
 
 
 @kernel
-def _launch_quantise_rows(board, tape, num_items, num_chunks, *arguments):
-    run_job(board, tape, job(_quantise_rows, arguments), num_items, num_chunks)
+def _quantise_tiles(x, depth, num_groups, num_rows, tiled, scales, starts, start, stop):
+    """Tiles [start, stop) of x [num_rows, depth]."""
+    words = num_groups * _STEPS
+    x_bytes, short = np.empty(min(num_rows, MOST) * 4 * words, np.int8), np.zeros(GROUP, np.float32)
+    for tile in range(start, stop):
+        first, height = tile_at(tile, num_rows)
+        for row in range(height):
+            source, target = x[(first + row) * depth :], first * num_groups + row
+            _quantise_row(source, depth, num_groups, short, x_bytes, row * 4 * words, scales, starts, target, height)
+        lay_out(x_bytes.view(np.float32), 0, words, height, words, tiled, first * words)
+
+
+@kernel
+def _launch_quantise_tiles(board, tape, num_items, num_chunks, *arguments):
+    run_job(board, tape, job(_quantise_tiles, arguments), num_items, num_chunks)
 
 
 @kernel
 def _multiply_panels(x, starts, x_scales, num_rows, weights, w_scales, bias, out, shape, start, stop):
-    """Panels [start, stop) of out [num_rows, N] = x [num_rows, groups · 128] @ weights + bias."""
-    width, num_groups, gate = shape
-    sums = np.empty(num_rows * PANEL, np.float32)
-    for panel in range(start, stop):
+    """Items [start, stop), panels of one block of rows after the other, of out [num_rows, N] = x @ weights + bias."""
+    width, num_groups, gate, num_panels, most_rows = shape
+    sums = np.empty(min(num_rows, most_rows) * PANEL, np.float32)
+    for item in range(start, stop):
+        block, panel = divmod(item, num_panels)
+        row = block * most_rows
+        rows = min(most_rows, num_rows - row)
         sums[:] = 0
-        first = panel * num_groups * PANEL
-        _add_panel(x, starts, x_scales, num_groups, num_rows, weights, first * GROUP, w_scales, first, sums)
-        write_panel(sums, panel, num_rows, width, bias, gate, out)
+        for first in range(0, num_groups, _BLOCK_GROUPS):
+            after = min(first + _BLOCK_GROUPS, num_groups)
+            _add_groups(x, starts, x_scales, row, rows, num_groups, first, after, weights, w_scales, panel, sums)
+        write_panel(sums, panel, rows, width, bias, gate, out[row * width :])
 
 
 @kernel
@@ -173,17 +200,20 @@ class Int8Linear(PackedLinear):
 
     def __call__(self, x: Tensor) -> Tensor:
         num_rows, num_groups = x.shape[0], self._num_groups
-        x_bytes = empty((num_rows, num_groups * GROUP), np.int8).reshape(-1)
+        tiled = empty((num_rows, num_groups * _STEPS), np.float32).reshape(-1)
         scales, starts = (empty((num_rows, num_groups), dtype).reshape(-1) for dtype in (np.float32, np.int32))
-        arguments: tuple[Any, ...] = (flat(x.contiguous()), self.num_inputs, num_groups, x_bytes, scales, starts)
-        min_rows = _CHUNK_ELEMENTS // (num_groups * GROUP)
-        threads.run(_launch_quantise_rows, arguments, num_rows, min_items=min_rows)
+        arguments: tuple[Any, ...] = (
+            flat(x.contiguous()), self.num_inputs, num_groups, num_rows, tiled, scales, starts,
+        )  # fmt: skip
+        min_tiles = _CHUNK_ELEMENTS // (MOST * num_groups * GROUP)
+        threads.run(_launch_quantise_tiles, arguments, num_tiles(num_rows), min_items=min_tiles)
+        most_rows = block_rows(num_groups * _STEPS)
         out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
-            x_bytes.view(np.int32), starts, scales, num_rows, self._weights, self._scales, self._bias, flat(out),
-            (self.num_outputs, num_groups, self._gate),
+            tiled, starts, scales, num_rows, self._weights, self._scales, self._bias, flat(out),
+            (self.num_outputs, num_groups, self._gate, self._num_panels, most_rows),
         )  # fmt: skip
-        threads.run(_launch_multiply_panels, arguments, self._num_panels)
+        threads.run(_launch_multiply_panels, arguments, self._num_panels * -(-num_rows // most_rows))
         return out
 
 

@@ -4,7 +4,7 @@
         for step in range(steps):                              one after the other, so that a sum has one order
             for vector in panel:
                 for row in tile:
-                    sums[row, vector] += weights[step, vector] · x[row, step]      x[row, step] is the same in all lanes
+                    sums[row, vector] += weights[step, vector] · x[step, row]      x[step, row] is the same in all lanes
 
 A sum depends on its row, its column and the order of the steps alone: tiles of any height give the same bits.
 """
@@ -25,7 +25,7 @@ I32, INDEX = ir.IntType(32), ir.IntType(64)
 FLOATS, INTS, HALFS = (ir.VectorType(element, LANES) for element in (ir.FloatType(), I32, ir.HalfType()))
 
 # 32 registers hold 12 rows of a panel and its weights; 16 registers of half the width hold 4 rows of half a panel.
-_HEIGHTS, _VECTORS = ((12, 8, 4, 3, 2, 1), 2) if has("avx512f") else ((4, 2, 1), 1)
+HEIGHTS, _VECTORS = ((12, 8, 4, 3, 2, 1), 2) if has("avx512f") else ((4, 2, 1), 1)
 
 
 class Addresses:
@@ -64,12 +64,37 @@ def prefetch(builder: Any, pointer: Any) -> None:
     builder.call(cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0"), [pointer, *hints])
 
 
+def apart(builder: Any, pointer: Any) -> Any:
+    """The same address, of which LLVM does not know that."""
+    return builder.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer], side_effect=False)
+
+
+def spread_words(builder: Any, pointer: Any, count: int, vectors: range, lanes: Any) -> list[list[Any]]:
+    """The words at `pointer`, which are a tile's rows at one depth, each in every lane, for each of the vectors.
+
+    Every other one is read once for each vector, by addresses of which LLVM does not know that they are equal: so it
+    becomes an operand in memory of the instruction that takes it, and costs none of its own. A core that another
+    machine's thread shares takes in three instructions at a time, and two products: 24 products with 14 reads, two
+    prefetches and the loop's own are more than that. All of them in memory would be two reads for each product.
+    """
+    pointer = builder.bitcast(pointer, lanes.element.as_pointer())
+    twins = [apart(builder, pointer) if count > 1 else pointer for _ in vectors]
+
+    def read(twin: Any, word: int) -> Any:
+        return spread(builder, builder.load(builder.gep(twin, [INDEX(word)]), align=4), lanes)
+
+    return [
+        [read(twin, word) for twin in twins] if word % 2 else [read(twins[0], word)] * len(vectors)
+        for word in range(count)
+    ]
+
+
 def for_tiles(
     builder: Any, num_rows: Any, emit: Callable[[Any, int, range], None], num_vectors: int = PANEL // LANES
 ) -> None:
     """Emits the tiles of a panel, or of fewer vectors: emit(first row, number of rows, the tile's vectors)."""
     row = cgutils.alloca_once_value(builder, ir.Constant(INDEX, 0))
-    for height in _HEIGHTS:
+    for height in HEIGHTS:
         test, body, after = (builder.append_basic_block(name) for name in ("rows", "tile", "rows.done"))
         builder.branch(test)
         builder.position_at_end(test)
@@ -96,7 +121,7 @@ def run_depth(
     steps: Any,                                        # at least 1
     starts: list[list[Any]],                           # of the sums, [rows][vectors]
     weights_at: Callable[[Any], list[Any]],            # step -> lanes of each vector
-    x_at: Callable[[Any, int], Any],                   # (step, row) -> the number, in every lane
+    x_at: Callable[[Any], list[list[Any]]],            # step -> the numbers, each in every lane, [rows][vectors]
     add: Callable[[Any, Any, Any, Any], Any],          # (builder, sums, weights, x) -> sums
 ) -> list[list[Any]]:  # fmt: skip
     """Emits the loop over the depth; returns the sums after it."""
@@ -105,11 +130,11 @@ def run_depth(
     builder.position_at_end(body)
     step = builder.phi(INDEX)
     sums = [[builder.phi(start.type) for start in row] for row in starts]
-    columns = weights_at(step)
-    grown = []
-    for row, row_sums in enumerate(sums):
-        x = x_at(step, row)
-        grown.append([add(builder, *pair, x) for pair in zip(row_sums, columns, strict=True)])
+    columns, numbers = weights_at(step), x_at(step)
+    grown = [
+        [add(builder, *three) for three in zip(row_sums, columns, row_numbers, strict=True)]
+        for row_sums, row_numbers in zip(sums, numbers, strict=True)
+    ]
     following = offset(builder, step, 1)
     branch = builder.cbranch(builder.icmp_signed("<", following, steps), body, after)
     branch.set_metadata("llvm.loop", _as_it_is(builder.module))

@@ -245,31 +245,55 @@ total = _fold(lambda builder, a, b: builder.fadd(a, b))
 largest = _fold(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 
 
+def _transposed(context: Any, builder: Any, types_of: Any, source: Any, starts: Any, first: Any, offset: Any) -> Any:
+    """16 rows of 16 as columns. A butterfly: each round swaps off-diagonal blocks of the rows that are `step` apart."""
+    offsets = context.make_array(types_of[1])(context, builder, starts).data
+    rows = []
+    for lane in range(LANES):
+        place = builder.load(builder.gep(offsets, [builder.add(first, ir.Constant(ir.IntType(64), lane))]))
+        pointer = element_pointer(context, builder, types_of[0], source, builder.add(place, offset))
+        rows.append(builder.load(pointer, align=4))
+    for step in (1, 2, 4, 8):
+        low = ir.Constant(_INTS, [lane if not lane & step else lane - step + LANES for lane in range(LANES)])
+        high = ir.Constant(_INTS, [lane + step if not lane & step else lane + LANES for lane in range(LANES)])
+        for i in range(LANES):
+            if not i & step:
+                a, b = rows[i], rows[i + step]
+                rows[i], rows[i + step] = builder.shuffle_vector(a, b, low), builder.shuffle_vector(a, b, high)
+    return rows
+
+
 @intrinsic
 def transpose(typing_context, source, starts, first, offset, target, index, stride):
-    """target[index + stride * d + j] = source[starts[first + j] + offset + d] for d, j in [0, 16).
-
-    A butterfly: each of four rounds swaps the off-diagonal blocks of every pair of rows `step` apart.
-    """
+    """target[index + stride * d + j] = source[starts[first + j] + offset + d] for d, j in [0, 16)."""
 
     def codegen(context, builder, signature, args):
         source, starts, first, offset, target, index, stride = args
-        pick = [ir.Constant(ir.IntType(64), lane) for lane in range(LANES)]
-        offsets = context.make_array(signature.args[1])(context, builder, starts).data
-        rows = []
-        for lane in pick:
-            start = builder.add(builder.load(builder.gep(offsets, [builder.add(first, lane)])), offset)
-            rows.append(builder.load(element_pointer(context, builder, signature.args[0], source, start), align=4))
-        for step in (1, 2, 4, 8):
-            low = ir.Constant(_INTS, [lane if not lane & step else lane - step + LANES for lane in range(LANES)])
-            high = ir.Constant(_INTS, [lane + step if not lane & step else lane + LANES for lane in range(LANES)])
-            for i in range(LANES):
-                if not i & step:
-                    a, b = rows[i], rows[i + step]
-                    rows[i], rows[i + step] = builder.shuffle_vector(a, b, low), builder.shuffle_vector(a, b, high)
-        for lane, row in zip(pick, rows, strict=True):
-            place = builder.add(index, builder.mul(stride, lane))
+        rows = _transposed(context, builder, signature.args, source, starts, first, offset)
+        for lane, row in enumerate(rows):
+            place = builder.add(index, builder.mul(stride, ir.Constant(ir.IntType(64), lane)))
             builder.store(row, element_pointer(context, builder, signature.args[4], target, place), align=4)
         return context.get_dummy_value()
 
     return types.void(source, starts, types.intp, types.intp, target, types.intp, types.intp), codegen
+
+
+@intrinsic
+def transpose_lanes(typing_context, source, starts, first, offset, target, index, stride, lanes):
+    """As `transpose`, for j in [0, lanes): nothing is written behind them."""
+
+    def codegen(context, builder, signature, args):
+        source, starts, first, offset, target, index, stride, lanes = args
+        rows = _transposed(context, builder, signature.args, source, starts, first, offset)
+        number = ir.IntType(32)
+        here = spread(builder, builder.trunc(lanes, number), _INTS)
+        mask = builder.icmp_signed("<", ir.Constant(_INTS, list(range(LANES))), here)
+        for lane, row in enumerate(rows):
+            place = builder.add(index, builder.mul(stride, ir.Constant(ir.IntType(64), lane)))
+            pointer = element_pointer(context, builder, signature.args[4], target, place)
+            function_type = ir.FunctionType(ir.VoidType(), [_FLOATS, pointer.type, number, mask.type])
+            masked = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.masked.store.v{LANES}f32.p0")
+            builder.call(masked, [row, pointer, ir.Constant(number, 4), mask])
+        return context.get_dummy_value()
+
+    return types.void(source, starts, *[types.intp] * 2, target, *[types.intp] * 3), codegen

@@ -46,7 +46,7 @@ def test_a_gate_changes_no_bit_of_product_and_activation(dtype, gate, with_bias,
 
 
 @DTYPES
-@pytest.mark.parametrize(("outputs", "inputs"), [(96, 320), (320, 896), (40, 600)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(96, 320), (320, 896), (40, 600), (33, 9000)])
 def test_bits_do_not_depend_on_the_number_of_rows(dtype, outputs, inputs):
     layer, x = pack(rand(outputs, inputs), rand(outputs, seed=1), dtype), rand(299, inputs, seed=2)
     together = layer(x)
