@@ -8,12 +8,10 @@ loops     panel (spread over threads) > tile of rows (stays in registers over th
 from typing import Any
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
-from torch.nn.functional import pad
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
@@ -25,7 +23,7 @@ from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, w
 from kernels.cpu.parallel import job, run_job
 from kernels.cpu.recording import empty, empty_tensor
 from kernels.cpu.register_tile import FLOATS, INDEX, INTS, PANEL, Addresses, for_tiles, offset, prefetch, run_depth
-from kernels.cpu.simd import LANES, load, store_bfloat16
+from kernels.cpu.simd import LANES, load, store_bfloat16, transpose
 
 _AHEAD = 4096  # a page: the processor's own prefetching ends at each
 _CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread costs more than it saves
@@ -87,6 +85,23 @@ def _round_rows(x, depth, width, rounded, start, stop):
 
 
 @kernel
+def _round_panels(panels, depth, width, pairs, start, stop):
+    """Panels [start, stop) of the weights, from float32 [stop - start, 32, depth]; a pair is seen as a float32."""
+    num_pairs = width // 2
+    rounded, starts = np.empty(PANEL * width, np.uint16), np.arange(PANEL) * num_pairs
+    rows = rounded.view(np.float32)
+    for panel in range(start, stop):
+        _round_rows(panels[(panel - start) * PANEL * depth :], depth, width, rounded, 0, PANEL)
+        place, whole = panel * num_pairs * PANEL, num_pairs - num_pairs % LANES
+        for first in range(0, PANEL, LANES):
+            for pair in range(0, whole, LANES):
+                transpose(rows, starts, first, pair, pairs, place + pair * PANEL + first, PANEL)
+        for output in range(PANEL):
+            for pair in range(whole, num_pairs):
+                pairs[place + pair * PANEL + output] = rows[output * num_pairs + pair]
+
+
+@kernel
 def _launch_round_rows(board, tape, num_items, num_chunks, *arguments):
     run_job(board, tape, job(_round_rows, arguments), num_items, num_chunks)
 
@@ -115,12 +130,10 @@ class Bfloat16Linear(PackedLinear):
         super().__init__(weight, bias, gate)
         self._num_panels, self._gate = num_panels(weight.shape[0]), kind_of(gate)
         self._width = round_up(self.num_inputs, LANES)
-        missing = self._width - self.num_inputs
         self._weights = zeros(self.weight_bytes(weight.shape[0], self.num_inputs) // 2, np.uint16)
-        packed = torch.from_numpy(self._weights.view(np.int32)).view(-1, self._width // 2, PANEL)
+        pairs = self._weights.view(np.float32)
         for numbers, panels in slices(weight, gate):
-            rounded = (pad(panels, (0, missing)) if missing else panels).bfloat16()
-            packed[numbers] = rounded.view(torch.int32).permute(0, 2, 1)  # pairs stay together
+            _round_panels(flat(panels), self.num_inputs, self._width, pairs, numbers.start, numbers.stop)
         self._bias = optional(bias_of(bias, gate))
 
     @staticmethod

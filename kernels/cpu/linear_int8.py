@@ -11,14 +11,12 @@ source     8-bit quantisation by groups as in ggml's Q8_0, whose groups are 32 l
 from typing import Any
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
@@ -45,7 +43,22 @@ from kernels.cpu.register_tile import (
     spread_words,
 )
 from kernels.cpu.row_tiles import MOST, block_rows, lay_out, num_tiles, tile_at
-from kernels.cpu.simd import LANES, absolute, add, fma, largest, load, maximum, mul, nearest, splat, store_bytes, total
+from kernels.cpu.simd import (
+    LANES,
+    absolute,
+    add,
+    div,
+    fma,
+    largest,
+    load,
+    maximum,
+    mul,
+    nearest,
+    splat,
+    store_bytes,
+    total,
+    transpose,
+)
 
 GROUP = 128  # numbers of the depth that share a scale
 LEVELS = 127 if EXACT else 63  # of the weights
@@ -114,32 +127,38 @@ def _add_groups(
 
 
 @kernel
+def _magnitude(values):
+    """The largest of 128 numbers, without its sign; NaN if one of them is NaN or infinite."""
+    zero = splat(np.float32(0))
+    tops, strange = zero, zero
+    for i in range(0, GROUP, LANES):
+        tops, strange = maximum(tops, absolute(load(values, i))), fma(load(values, i), zero, strange)
+    return largest(tops) + total(strange)
+
+
+@kernel
 def _quantise_row(x, depth, num_groups, short, x_bytes, place, scales, starts, target, height):
     """A row x [depth] becomes signed bytes from `place` on, with a scale and a start for each group, `height` apart.
 
     `short` [128] holds the last group where the row ends in it, and zeros behind. A NaN or an infinity makes its
     group's scale NaN, and so the row's outputs.
     """
-    zero = splat(np.float32(0))
     for group in range(num_groups):
         width = min(GROUP, depth - group * GROUP)
         values = x[group * GROUP :]
         if width < GROUP:
             short[:width] = values[:width]
             values = short
-        tops, strange = zero, zero
-        for i in range(0, GROUP, LANES):
-            tops, strange = maximum(tops, absolute(load(values, i))), fma(load(values, i), zero, strange)
-        top = largest(tops)
-        inverse, scale = np.float32(0), np.float32(0)
+        top = _magnitude(values)
+        inverse, scale = np.float32(0), top * np.float32(0)
         if top > np.float32(_SMALLEST):
             inverse, scale = np.float32(127) / top, top / np.float32(127)
-        sums = zero
+        sums = splat(np.float32(0))
         for i in range(0, GROUP, LANES):
             steps = nearest(mul(load(values, i), splat(inverse)))
             store_bytes(x_bytes, place + group * GROUP + i, steps)
             sums = add(sums, steps)
-        scales[target + group * height] = scale + total(strange)
+        scales[target + group * height] = scale
         starts[target + group * height] = -_OFFSET * np.int32(total(sums))
 
 
@@ -220,15 +239,33 @@ class Int8Linear(PackedLinear):
 def _quantised_panels(weight: Rows, gate: Gate | None) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """[N, K] -> bytes [panels, K / 4, 32, 4] and scales [panels, groups, 32], both flat, of whole groups."""
     depth = weight.shape[1]
-    count, num_groups, missing = num_panels(weight.shape[0]), -(-depth // GROUP), -depth % GROUP
+    count, num_groups = num_panels(weight.shape[0]), -(-depth // GROUP)
     weights = zeros(count * PANEL * num_groups * GROUP, np.uint8)
     scales = zeros(count * num_groups * PANEL, np.float32)
-    fours = torch.from_numpy(weights.view(np.int32)).view(count, -1, PANEL)
-    scale_of = torch.from_numpy(scales).view(count, num_groups, PANEL)
     for numbers, panels in slices(weight, gate):
-        groups = (pad(panels, (0, missing)) if missing else panels).view(len(panels), PANEL, num_groups, GROUP)
-        scale = groups.abs().amax(dim=-1) / LEVELS
-        steps = (groups / scale.clamp_min(_SMALLEST).unsqueeze(-1)).round_().add_(_OFFSET).to(torch.uint8)
-        fours[numbers] = steps.view(len(panels), PANEL, -1).view(torch.int32).permute(0, 2, 1)
-        scale_of[numbers] = scale.permute(0, 2, 1)
+        _quantise_panels(flat(panels), depth, num_groups, weights.view(np.float32), scales, numbers.start, numbers.stop)
     return weights, scales
+
+
+@kernel
+def _quantise_panels(panels, depth, num_groups, words, scales, start, stop):
+    """Panels [start, stop) of the weights and their scales, from float32 [stop - start, 32, depth]."""
+    steps, starts = np.empty(PANEL * GROUP, np.int8), np.arange(PANEL) * _STEPS
+    short = np.zeros(GROUP, np.float32)                                # the last group, where it is cut off
+    for group in range(start * num_groups, stop * num_groups):
+        panel, place = divmod(group, num_groups)
+        width = min(GROUP, depth - place * GROUP)
+        for output in range(PANEL):
+            values = panels[((panel - start) * PANEL + output) * depth + place * GROUP :]
+            if width < GROUP:
+                short[:width] = values[:width]
+                values = short
+            scale = _magnitude(values) / np.float32(LEVELS)
+            scales[group * PANEL + output] = scale
+            divisor, middle = splat(max(scale, np.float32(_SMALLEST))), splat(np.float32(_OFFSET))
+            for i in range(0, GROUP, LANES):
+                store_bytes(steps, output * GROUP + i, add(nearest(div(load(values, i), divisor)), middle))
+        for first in range(0, PANEL, LANES):
+            for word in range(0, _STEPS, LANES):
+                target = (group * _STEPS + word) * PANEL + first
+                transpose(steps.view(np.float32), starts, first, word, words, target, PANEL)
