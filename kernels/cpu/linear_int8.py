@@ -20,13 +20,14 @@ from torch import Tensor
 
 from kernels.cpu import threads
 from kernels.cpu.arrays import flat, optional
-from kernels.cpu.byte_dot import EXACT, add_dot
+from kernels.cpu.byte_dot import add_dot
 from kernels.cpu.jit import kernel
 from kernels.cpu.large_pages import zeros
 from kernels.cpu.packed import Gate, PackedLinear, Rows
 from kernels.cpu.panels import bias_of, kind_of, num_panels, round_up, slices, write_panel
 from kernels.cpu.parallel import job, run_job
-from kernels.cpu.recording import empty, empty_tensor
+from kernels.cpu.quantise import GROUP, STEPS, quantise_panels, quantised
+from kernels.cpu.recording import empty_tensor
 from kernels.cpu.register_tile import (
     FLOATS,
     I32,
@@ -42,32 +43,11 @@ from kernels.cpu.register_tile import (
     run_depth,
     spread_words,
 )
-from kernels.cpu.row_tiles import MOST, block_rows, lay_out, num_tiles, tile_at
-from kernels.cpu.simd import (
-    LANES,
-    absolute,
-    add,
-    div,
-    fma,
-    largest,
-    load,
-    maximum,
-    mul,
-    nearest,
-    splat,
-    store_bytes,
-    total,
-    transpose,
-)
+from kernels.cpu.row_tiles import block_rows
+from kernels.cpu.simd import LANES
 
-GROUP = 128  # numbers of the depth that share a scale
-LEVELS = 127 if EXACT else 63  # of the weights
-_OFFSET = LEVELS + 1
-_STEPS = GROUP // 4
 _BLOCK_GROUPS = 4  # whose weights stay in cache while tiles of rows take turns
 _AHEAD = 4096  # a page: the processor's own prefetching ends at each
-_SMALLEST = 1e-36  # a group below it counts as zeros: the inverse of its scale would be infinite
-_CHUNK_ELEMENTS = 1 << 15  # about 10 µs of work: below that, waking a thread costs more than it saves
 
 
 @intrinsic
@@ -89,7 +69,7 @@ def _add_groups(
             first_group = builder.mul(offset(builder, block_row, first_row), num_groups)
             with cgutils.for_range_slice(builder, first, stop, INDEX(1)) as (group, _):
                 place = offset(builder, first_group, (group, height))
-                words_at = builder.mul(place, INDEX(_STEPS))
+                words_at = builder.mul(place, INDEX(STEPS))
                 group_at = builder.mul(offset(builder, panel_group, group), INDEX(GROUP * PANEL))
 
                 def weights_at(step: Any) -> list[Any]:
@@ -103,7 +83,7 @@ def _add_groups(
                     return spread_words(builder, pointer, height, vectors, INTS)
 
                 begun = spread_words(builder, address(1, place, I32), height, vectors, INTS)
-                products = run_depth(builder, INDEX(_STEPS), begun, weights_at, x_of, add_dot)
+                products = run_depth(builder, INDEX(STEPS), begun, weights_at, x_of, add_dot)
                 scales_at = builder.mul(offset(builder, panel_group, group), INDEX(PANEL))
                 scales = [
                     builder.load(address(9, offset(builder, scales_at, vector * LANES)), align=4) for vector in vectors
@@ -124,60 +104,6 @@ def _add_groups(
 
     index = types.intp
     return types.void(x, starts, x_scales, *[index] * 5, weights, w_scales, index, sums), codegen
-
-
-@kernel
-def _magnitude(values):
-    """The largest of 128 numbers, without its sign; NaN if one of them is NaN or infinite."""
-    zero = splat(np.float32(0))
-    tops, strange = zero, zero
-    for i in range(0, GROUP, LANES):
-        tops, strange = maximum(tops, absolute(load(values, i))), fma(load(values, i), zero, strange)
-    return largest(tops) + total(strange)
-
-
-@kernel
-def _quantise_row(x, depth, num_groups, short, x_bytes, place, scales, starts, target, height):
-    """A row x [depth] becomes signed bytes from `place` on, with a scale and a start for each group, `height` apart.
-
-    `short` [128] holds the last group where the row ends in it, and zeros behind. A NaN or an infinity makes its
-    group's scale NaN, and so the row's outputs.
-    """
-    for group in range(num_groups):
-        width = min(GROUP, depth - group * GROUP)
-        values = x[group * GROUP :]
-        if width < GROUP:
-            short[:width] = values[:width]
-            values = short
-        top = _magnitude(values)
-        inverse, scale = np.float32(0), top * np.float32(0)
-        if top > np.float32(_SMALLEST):
-            inverse, scale = np.float32(127) / top, top / np.float32(127)
-        sums = splat(np.float32(0))
-        for i in range(0, GROUP, LANES):
-            steps = nearest(mul(load(values, i), splat(inverse)))
-            store_bytes(x_bytes, place + group * GROUP + i, steps)
-            sums = add(sums, steps)
-        scales[target + group * height] = scale
-        starts[target + group * height] = -_OFFSET * np.int32(total(sums))
-
-
-@kernel
-def _quantise_tiles(x, depth, num_groups, num_rows, tiled, scales, starts, start, stop):
-    """Tiles [start, stop) of x [num_rows, depth]."""
-    words = num_groups * _STEPS
-    x_bytes, short = np.empty(min(num_rows, MOST) * 4 * words, np.int8), np.zeros(GROUP, np.float32)
-    for tile in range(start, stop):
-        first, height = tile_at(tile, num_rows)
-        for row in range(height):
-            source, target = x[(first + row) * depth :], first * num_groups + row
-            _quantise_row(source, depth, num_groups, short, x_bytes, row * 4 * words, scales, starts, target, height)
-        lay_out(x_bytes.view(np.float32), 0, words, height, words, tiled, first * words)
-
-
-@kernel
-def _launch_quantise_tiles(board, tape, num_items, num_chunks, *arguments):
-    run_job(board, tape, job(_quantise_tiles, arguments), num_items, num_chunks)
 
 
 @kernel
@@ -219,17 +145,10 @@ class Int8Linear(PackedLinear):
 
     def __call__(self, x: Tensor) -> Tensor:
         num_rows, num_groups = x.shape[0], self._num_groups
-        tiled = empty((num_rows, num_groups * _STEPS), np.float32).reshape(-1)
-        scales, starts = (empty((num_rows, num_groups), dtype).reshape(-1) for dtype in (np.float32, np.int32))
-        arguments: tuple[Any, ...] = (
-            flat(x.contiguous()), self.num_inputs, num_groups, num_rows, tiled, scales, starts,
-        )  # fmt: skip
-        min_tiles = _CHUNK_ELEMENTS // (MOST * num_groups * GROUP)
-        threads.run(_launch_quantise_tiles, arguments, num_tiles(num_rows), min_items=min_tiles)
-        most_rows = block_rows(num_groups * _STEPS)
+        most_rows = block_rows(num_groups * STEPS)
         out = empty_tensor((num_rows, self.num_outputs))
         arguments = (
-            tiled, starts, scales, num_rows, self._weights, self._scales, self._bias, flat(out),
+            *quantised(x), num_rows, self._weights, self._scales, self._bias, flat(out),
             (self.num_outputs, num_groups, self._gate, self._num_panels, most_rows),
         )  # fmt: skip
         threads.run(_launch_multiply_panels, arguments, self._num_panels * -(-num_rows // most_rows))
@@ -243,29 +162,5 @@ def _quantised_panels(weight: Rows, gate: Gate | None) -> tuple[NDArray[np.uint8
     weights = zeros(count * PANEL * num_groups * GROUP, np.uint8)
     scales = zeros(count * num_groups * PANEL, np.float32)
     for numbers, panels in slices(weight, gate):
-        _quantise_panels(flat(panels), depth, num_groups, weights.view(np.float32), scales, numbers.start, numbers.stop)
+        quantise_panels(flat(panels), depth, num_groups, weights.view(np.float32), scales, numbers.start, numbers.stop)
     return weights, scales
-
-
-@kernel
-def _quantise_panels(panels, depth, num_groups, words, scales, start, stop):
-    """Panels [start, stop) of the weights and their scales, from float32 [stop - start, 32, depth]."""
-    steps, starts = np.empty(PANEL * GROUP, np.int8), np.arange(PANEL) * _STEPS
-    short = np.zeros(GROUP, np.float32)                                # the last group, where it is cut off
-    for group in range(start * num_groups, stop * num_groups):
-        panel, place = divmod(group, num_groups)
-        width = min(GROUP, depth - place * GROUP)
-        for output in range(PANEL):
-            values = panels[((panel - start) * PANEL + output) * depth + place * GROUP :]
-            if width < GROUP:
-                short[:width] = values[:width]
-                values = short
-            scale = _magnitude(values) / np.float32(LEVELS)
-            scales[group * PANEL + output] = scale
-            divisor, middle = splat(max(scale, np.float32(_SMALLEST))), splat(np.float32(_OFFSET))
-            for i in range(0, GROUP, LANES):
-                store_bytes(steps, output * GROUP + i, add(nearest(div(load(values, i), divisor)), middle))
-        for first in range(0, PANEL, LANES):
-            for word in range(0, _STEPS, LANES):
-                target = (group * _STEPS + word) * PANEL + first
-                transpose(steps.view(np.float32), starts, first, word, words, target, PANEL)

@@ -29,7 +29,7 @@ def test_a_profile_names_every_kernel_of_a_step(situation):
     call_each_kernel(core)
     found = profile(core, situation, "int8", 0)
     core.close()
-    assert {"attend", "turn_and_write", "rms_rows", "quantise_rows"} <= set(found.kernels_ms)
+    assert {"attend", "turn_and_write", "rms_rows", "quantise_tiles"} <= set(found.kernels_ms)
     assert sum(name.startswith("product") for name in found.kernels_ms) >= 4
     assert 0 < sum(found.kernels_ms.values()) <= found.step_ms
 

@@ -11,7 +11,7 @@ from kernels.cpu import linear
 from kernels.cpu.activation import gated
 from kernels.cpu.host import has
 from kernels.cpu.linear import pack, weight_bytes
-from kernels.cpu.linear_int8 import GROUP, LEVELS
+from kernels.cpu.quantise import GROUP, LEVELS
 from kernels.testing import nan_allocations
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
