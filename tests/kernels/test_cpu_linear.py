@@ -11,7 +11,8 @@ from kernels.cpu import linear
 from kernels.cpu.activation import gated
 from kernels.cpu.host import has
 from kernels.cpu.linear import pack, weight_bytes
-from kernels.cpu.quantise import GROUP, LEVELS
+from kernels.cpu.quantise import GROUP, LEVELS, STEPS
+from kernels.cpu.row_tiles import block_rows
 from kernels.testing import nan_allocations
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
@@ -46,13 +47,23 @@ def test_a_gate_changes_no_bit_of_product_and_activation(dtype, gate, with_bias,
 
 
 @DTYPES
-@pytest.mark.parametrize(("outputs", "inputs"), [(96, 320), (320, 896), (40, 600), (33, 9000)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(96, 320), (320, 896), (40, 600)])
 def test_bits_do_not_depend_on_the_number_of_rows(dtype, outputs, inputs):
     layer, x = pack(rand(outputs, inputs), rand(outputs, seed=1), dtype), rand(299, inputs, seed=2)
     together = layer(x)
     for count in ROW_COUNTS:
         assert torch.equal(layer(x[:count]), together[:count]), f"{count} rows"
         assert torch.equal(layer(x[299 - count :]), together[299 - count :]), f"the last {count} rows"
+
+
+def test_int8_bits_do_not_depend_on_the_number_of_rows_where_blocks_of_them_are_small():
+    layer, x = pack(rand(33, 9000), None, "int8"), rand(200, 9000, seed=2)
+    block = block_rows(-(-9000 // GROUP) * STEPS)
+    assert block < block_rows(STEPS)
+    together = layer(x)
+    for count in (1, block - 1, block, block + 1, 2 * block + 1):
+        assert torch.equal(layer(x[:count]), together[:count]), f"{count} rows"
+        assert torch.equal(layer(x[200 - count :]), together[200 - count :]), f"the last {count} rows"
 
 
 @DTYPES
