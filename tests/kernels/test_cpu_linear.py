@@ -57,13 +57,14 @@ def test_bits_do_not_depend_on_the_number_of_rows(dtype, outputs, inputs):
 
 
 def test_int8_bits_do_not_depend_on_the_number_of_rows_where_blocks_of_them_are_small():
-    layer, x = pack(rand(33, 9000), None, "int8"), rand(200, 9000, seed=2)
-    block = block_rows(-(-9000 // GROUP) * STEPS)
-    assert block < block_rows(STEPS)
+    depth, num_rows = 30000, 60
+    layer, x = pack(rand(33, depth), None, "int8"), rand(num_rows, depth, seed=2)
+    block = block_rows(-(-depth // GROUP) * STEPS)
+    assert 2 * block < num_rows and block < block_rows(STEPS)
     together = layer(x)
     for count in (1, block - 1, block, block + 1, 2 * block + 1):
         assert torch.equal(layer(x[:count]), together[:count]), f"{count} rows"
-        assert torch.equal(layer(x[200 - count :]), together[200 - count :]), f"the last {count} rows"
+        assert torch.equal(layer(x[num_rows - count :]), together[num_rows - count :]), f"the last {count} rows"
 
 
 @DTYPES
