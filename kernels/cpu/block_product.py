@@ -50,10 +50,7 @@ def add_block(typing_context, x, x_at, x_stride, num_rows, weights, w_at, steps,
             starts = [[builder.load(sums_at(row, vector), align=4) for vector in vectors] for row in range(height)]
             grown = run_depth(
                 builder, steps, starts, weights_at,
-                lambda step: [
-                    [address.spread(0, offset(builder, start, step))] * len(vectors) for start in starts_of_rows
-                ],
-                add_product,
+                lambda step: address.spread_rows(0, starts_of_rows, step, len(vectors)), add_product,
             )  # fmt: skip
             for row, row_sums in enumerate(grown):
                 for vector, value in zip(vectors, row_sums, strict=True):

@@ -38,10 +38,7 @@ def _columns(num_vectors: int) -> Any:
 
                 grown = run_depth(
                     builder, depth, starts, b_at,
-                    lambda step: [
-                        [address.spread(0, offset(builder, start, step))] * len(vectors) for start in starts_of_rows
-                    ],
-                    add_product,
+                    lambda step: address.spread_rows(0, starts_of_rows, step, len(vectors)), add_product,
                 )  # fmt: skip
                 for row_targets, row_sums in zip(targets, grown, strict=True):
                     for target, value in zip(row_targets, row_sums, strict=True):
